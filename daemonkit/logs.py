@@ -127,6 +127,7 @@ def setup(
     manager reads it then). `clock` gives seconds since the epoch. Raises `ValueError` on a level
     that is none of `LEVELS`.
     """
+    reset()
     _sink.stream = stream
     _sink.clock = clock
     logging.getLogger().handlers[:] = [_Bridge()]
@@ -171,7 +172,7 @@ def configured_level() -> str:
 
 
 def reset() -> None:
-    """Undo `setup`: text at level info, to whatever stderr is then. For tests, which share a process."""
+    """Undo `setup`: text at level info, to whatever stderr is then."""
     _sink.reset()
 
 

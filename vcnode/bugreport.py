@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from daemonkit.config import yaml_values
 from daemonkit.status.server import ListenAddress, StatusError, fetch
 from daemonkit.version import VERSION
 from vcnode import config_checks, daemons, input_file
@@ -27,10 +28,10 @@ from vcnode.core.bug_report import (
     collect,
     last_lines,
     names_left,
-    remove_secrets,
     replace_names,
 )
 from vcnode.core.doctor import diagnose
+from vcnode.core.known_text import Removals, known_document, known_log, known_text
 from vcnode.node_probes import gather
 from vcnode.output import add_output, document
 from vcnode.terminal import EXIT_NEGATIVE, Terminal, ToolError
@@ -40,9 +41,16 @@ MAX_PART = 4 << 20
 LOG_LINES = 2_000
 _COMMAND_S = 10.0
 _PAGES = ("readyz", "status", "metrics")
+# Of a unit: neither its environment nor its command lines.
+_UNIT_PROPERTIES = (
+    *("ActiveState", "SubState", "Result", "UnitFileState", "ActiveEnterTimestamp", "InactiveEnterTimestamp"),
+    *("ExecMainStartTimestamp", "ExecMainExitTimestamp", "ExecMainCode", "ExecMainStatus", "NRestarts"),
+    *("MemoryCurrent", "MemoryPeak", "MemoryMax", "CPUUsageNSec", "TasksCurrent", "TasksMax", "LimitNOFILE"),
+)
 _README = """\
 A report about one node of vcnode, version {version}, written at {now}.
-manifest.json lists its files, and what could not be had. Secrets are removed. {names}
+manifest.json lists its files, and what could not be had. Of each text only what has a known, harmless form
+is here, and nothing that follows a key of a secret; the rest reads [removed]. {names}
 Read it before you send it: log lines may contain names that vcnode does not recognize.
 """
 _NAMES_REPLACED = "Names of tenants and of their objects are replaced by pseudonyms, the same in all files."
@@ -74,8 +82,9 @@ def add_to(verbs: Any) -> None:
         "bugreport",
         help="one archive for a bug report: states, configurations and logs, without secrets and names",
         description="Write the daemons' pages, configurations and logs, and what doctor finds, into one"
-        " archive. Secrets are removed, names of tenants and of their objects are replaced. Exit code 0 if"
-        " everything is in it, 1 if something could not be had, 3 without an archive.",
+        " archive. What has no known, harmless form is removed, names of tenants and of their objects are"
+        " replaced. Exit code 0 if everything is in it, 1 if something could not be had, 3 without an"
+        " archive.",
         allow_abbrev=False,
     )
     parser.add_argument(
@@ -96,7 +105,8 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> int:
     target = arguments.file or Path(f"vcnode-report-{terminal.now:%Y%m%dT%H%M%SZ}.tar.gz")
     with _new_file(target) as out:
         parts = _gather(arguments, terminal)
-        redaction = _redact(parts, keep_names=arguments.keep_names)
+        removals = _keep_known(parts)
+        redaction = _replace_names(parts, keep_names=arguments.keep_names)
         names = _NAMES_KEPT if arguments.keep_names else _NAMES_REPLACED
         about = _README.format(version=VERSION, now=f"{terminal.now:%Y-%m-%d %H:%M} UTC", names=names)
         manifest = {
@@ -104,7 +114,7 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> int:
             "writtenAt": f"{terminal.now:%Y-%m-%dT%H:%M:%SZ}",
             "files": {name: len(text.encode()) for name, text in sorted(parts.texts.items())},
             "problems": dict(sorted(parts.problems.items())),
-            "removedSecrets": redaction.secrets,
+            "removedValues": removals.count,
             "replacedNames": 0 if arguments.keep_names else len(redaction.pseudonyms),
         }
         texts = {
@@ -124,7 +134,7 @@ def _write_lines(target: Path, parts: Parts, manifest: dict[str, Any], terminal:
     for name, problem in sorted(parts.problems.items()):
         terminal.warn(f"{name}: {problem}")
     terminal.line(
-        f"{target}: {len(parts.texts)} files, {manifest['removedSecrets']} secrets removed,"
+        f"{target}: {len(parts.texts)} files, {manifest['removedValues']} values removed,"
         f" {manifest['replacedNames']} names replaced"
     )
     terminal.line("read it before you send it")
@@ -192,7 +202,9 @@ def _page(where: ListenAddress, page: str) -> str:
 
 def _of_unit(daemon: str) -> dict[str, Callable[[], str]]:
     return {
-        f"units/{daemon}.txt": partial(_run, "systemctl", "show", f"{daemon}.service"),
+        f"units/{daemon}.txt": partial(
+            _run, "systemctl", "show", f"--property={','.join(_UNIT_PROPERTIES)}", f"{daemon}.service"
+        ),
         f"logs/{daemon}.txt": partial(
             _run, "journalctl", f"--unit={daemon}", f"--lines={LOG_LINES}", "--no-pager", "--output=short-iso"
         ),
@@ -229,12 +241,34 @@ def _run(*words: str) -> str:
     return done.stdout.decode(errors="replace")
 
 
-def _redact(parts: Parts, *, keep_names: bool) -> Redaction:
+def _keep_known(parts: Parts) -> Removals:
+    """Change all texts to what is known to be harmless in them, each in its own form."""
+    removals = Removals()
+    for name, text in parts.texts.items():
+        parts.texts[name] = _known(removals, name, text)
+    parts.problems = {name: known_text(removals, text) for name, text in parts.problems.items()}
+    return removals
+
+
+def _known(removals: Removals, name: str, text: str) -> str:
+    if name.startswith("logs/"):
+        return known_log(removals, text)
+    if name.startswith("configuration/"):
+        try:
+            value = yaml_values.decode(text)
+        except yaml_values.YamlError:
+            removals.one()
+            return f"{len(text)} characters that are no YAML\n"
+        return f"{json.dumps(known_document(removals, value), indent=2)}\n"
+    if text.startswith("{"):
+        with contextlib.suppress(ValueError, RecursionError):
+            return f"{json.dumps(known_document(removals, json.loads(text)), indent=2)}\n"
+    return known_text(removals, text)
+
+
+def _replace_names(parts: Parts, *, keep_names: bool) -> Redaction:
     """Change all texts. Raises ToolError if a name of a tenant is left."""
     redaction = Redaction()
-    for name, text in parts.texts.items():
-        parts.texts[name] = remove_secrets(redaction, text)
-    parts.problems = {name: remove_secrets(redaction, text) for name, text in parts.problems.items()}
     if keep_names:
         return redaction
     try:

@@ -3,7 +3,6 @@
 
 import json
 import os
-import shutil
 import socket
 import stat
 import tomllib
@@ -145,7 +144,3 @@ def _number(path: Path) -> int | None:
         return int(path.read_text())
     except (OSError, ValueError):
         return None
-
-
-def has_program(name: str) -> bool:
-    return shutil.which(name) is not None

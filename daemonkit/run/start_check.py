@@ -153,11 +153,6 @@ def date_problems(
             yield FileProblem(key, path, text, _RENEW, Severity.WARNING)
 
 
-def file_problem(key: str, path: Path, severity: Severity = Severity.ERROR) -> FileProblem | None:
-    """Why this user cannot read a file; None if it can."""
-    return _unreadable(key, path, severity)
-
-
 def directory_problem(key: str, path: Path, severity: Severity = Severity.ERROR) -> FileProblem | None:
     """Why this user cannot list a directory; None if it can."""
     try:

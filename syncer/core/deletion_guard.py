@@ -131,11 +131,6 @@ class DeletionGuard:
         self._restored_token = restored_token
         self.hold: Hold | None = None
 
-    @property
-    def proposed(self) -> int:
-        """How many unconfirmed removals are not carried out yet."""
-        return len(self._proposed)
-
     def propose(self, removed: Iterable[Removal]) -> None:
         """A relist or a patrol lacks these objects, and no event reported their deletion."""
         for removal in removed:

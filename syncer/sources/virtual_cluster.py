@@ -15,7 +15,7 @@ import msgspec
 
 from daemonkit.kube import kubeconfig
 from daemonkit.kube.kubeconfig import Access, KubeconfigError
-from daemonkit.kube.resources import Key, ObjectMeta
+from daemonkit.kube.resources import ObjectMeta
 from syncer.core.tenant_cluster import TenantCluster
 from syncer.sources.port import IS_SUPER_CLUSTER, Reachable, TenantState, Unusable
 from tenancy import keys, names
@@ -200,9 +200,3 @@ def _weight(annotations: Mapping[str, str]) -> int:
 
 def _prefixes(found: list[str] | None) -> tuple[str, ...]:
     return tuple(each for each in found or () if each)[:_MAX_PREFIXES]
-
-
-def virtual_cluster_of(source: str) -> Key:
-    """The namespace and name of the VirtualCluster that `source_of` named."""
-    namespace, name, *_ = [*source.split("/"), ""]
-    return namespace, name

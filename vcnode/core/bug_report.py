@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Removes secrets and the names of tenants from texts that leave a node.
+"""Replaces the names of tenants in texts that leave a node.
 
 Names are those that the daemons' own documents have: a tenant's key, namespaces, pods, networks. Each gets
 one pseudonym for the whole report, in all texts, and so does what contains a tenant's key, or reads
@@ -11,7 +11,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-REMOVED = "[removed]"
 # Keys of /status and of logs, with what their values are. Values like NAMESPACE/NAME count too.
 _KINDS = {
     "tenant": "tenant",
@@ -28,6 +27,9 @@ _KINDS = {
     "cluster": "tenant",
     "key": "tenant",
 }
+# Files that are named for a tenant: those in a directory of tenants, and kubeconfigs.
+_TENANT_FILE = re.compile(r"/(?:tenants|clients)/([A-Za-z0-9_-][A-Za-z0-9_.-]{0,252})")
+_KUBECONFIG = re.compile(r"/([A-Za-z0-9_-]{1,253})\.kubeconfig\b")
 # Lists and mappings of tenants by their keys.
 _TENANTS = frozenset({"tenants", "retained", "clientLists"})
 # Words of Kubernetes and of vcnode, which are no names of tenants or of their objects.
@@ -49,18 +51,6 @@ _COMMON = frozenset(
         *("dnsconfig-webhook", "containerd", "kubelet", "superCluster", "apiserver", "prometheus"),
     }
 )
-_PEM_BEGIN = re.compile(r"-----BEGIN ([A-Z0-9 ]{1,40})-----")
-_PEM_END = "-----END "
-# RFC 7519: header and payload begin with `{"`.
-_JWT = re.compile(r"\beyJ[A-Za-z0-9_.-]+")
-_SECRET_KEY = re.compile(
-    r"(?i)((?:password|passwd|secret|token|authorization|client-key-data|client-certificate-data"
-    r"|certificate-authority-data|api[_-]?key)[\"']?[ \t]{0,4}[:=][ \t]{0,4})"
-    r"(\"[^\"\n]*\"|'[^'\n]*'|[^\s,}]+(?: [^\s,}]+)?)"
-)
-_URL_USER = re.compile(r"(://)[^/\s:@]{1,256}:[^/\s@]{1,256}@")
-# Files and flags whose names say "token" or "secret" have no secret in them.
-_NO_SECRET = re.compile(r"[\"']?(?:/|\d+[\"']?$|true|false|null|\{|\[)")
 _LABEL = r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?"
 # NAMESPACE/NAME in running text, not a part of a path, a URL, a media type or a fraction.
 _PAIR = re.compile(rf"(?<![\w./:%@-])({_LABEL})/({_LABEL})(?![\w/%])")
@@ -77,11 +67,10 @@ class TooManyNamesError(Exception):
 
 @dataclass(slots=True)
 class Redaction:
-    """Pseudonyms by name, in lower case, and how many secrets were removed."""
+    """Pseudonyms by name, in lower case."""
 
     pseudonyms: dict[str, str] = field(default_factory=dict)
     keys: set[str] = field(default_factory=set)
-    secrets: int = 0
     _counts: dict[str, int] = field(default_factory=dict)
 
     def add(self, name: str, kind: str) -> str:
@@ -127,44 +116,16 @@ def last_lines(text: str, most: int) -> str:
     return text[len(text) - most - 1 :].partition("\n")[2]
 
 
-def remove_secrets(redaction: Redaction, text: str) -> str:
-    """The text without keys, certificates, tokens and passwords."""
-
-    def remove_value(found: re.Match[str]) -> str:
-        if _NO_SECRET.match(found[2]) or REMOVED in found[2]:
-            return found[0]
-        redaction.secrets += 1
-        quote = found[2][0] if found[2][0] in "\"'" else ""
-        return f"{found[1]}{quote}{REMOVED}{quote}"
-
-    def remove_token(_: re.Match[str]) -> str:
-        redaction.secrets += 1
-        return REMOVED
-
-    text = _JWT.sub(remove_token, _without_pem(redaction, text))
-    text = _SECRET_KEY.sub(remove_value, text)
-    return _URL_USER.sub(rf"\1{REMOVED}@", text)
-
-
-def _without_pem(redaction: Redaction, text: str) -> str:
-    """RFC 7468 blocks, also in JSON strings; one without an end goes on to the text's end."""
-    kept = []
-    at = 0
-    while (begin := _PEM_BEGIN.search(text, at)) is not None:
-        redaction.secrets += 1
-        kept += [text[at : begin.start()], f"[{begin[1]} removed]"]
-        end = text.find(_PEM_END, begin.end())
-        close = text.find("-----", end + len(_PEM_END)) if end >= 0 else -1
-        at = close + len("-----") if close >= 0 else len(text)
-    return "".join([*kept, text[at:]])
-
-
 def replace_names(redaction: Redaction, texts: Mapping[str, str]) -> dict[str, str]:
     """All texts with pseudonyms for the names that are known, contain a tenant's key, or stand as pairs.
 
     Raises TooManyNamesError.
     """
     for text in texts.values():
+        for file in (*_TENANT_FILE.findall(text), *_KUBECONFIG.findall(text)):
+            name = file.partition(".")[0]
+            if name and name not in _COMMON:
+                redaction.add(name, "tenant")
         for namespace, name in _PAIR.findall(text):
             if namespace not in _PATHS and not namespace.replace(".", "").isdigit():
                 for part, kind in ((namespace, "namespace"), (name, "object")):

@@ -72,7 +72,7 @@ def test_top_and_bugreport_of_real_daemons(node: SickNode, tmp_path: Path) -> No
     whole = "\n".join(texts.values())
     assert ("ten-a" in whole, PASSWORD in whole, "-----BEGIN" in whole) == (False, False, False)
     assert "tenant-1" in whole
-    assert manifest["removedSecrets"] >= 1
+    assert manifest["removedValues"] >= 1
 
 
 def test_an_archive_is_never_overwritten(node: SickNode, tmp_path: Path) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What leaves a node in a bug report: no secret, and no name of a tenant."""
+"""What leaves a node in a bug report has no name of a tenant."""
 
 import json
 
@@ -9,17 +9,13 @@ from hypothesis import strategies as st
 
 from vcnode.core import bug_report
 from vcnode.core.bug_report import (
-    REMOVED,
     Redaction,
     collect,
     last_lines,
     names_left,
-    remove_secrets,
     replace_names,
 )
 
-PEM = "-----BEGIN EC PRIVATE KEY-----\nMHcCAQEEIA\n-----END EC PRIVATE KEY-----"
-JWT = "eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJ4In0.c2lnbmF0dXJl"
 STATUS = {
     "daemon": "kata-bridge",
     "nodeName": "node-1",
@@ -40,30 +36,9 @@ STATUS = {
 def redacted(text: str, document: object = STATUS) -> str:
     redaction = Redaction()
     collect(redaction, document)
-    texts = replace_names(redaction, {"log": remove_secrets(redaction, text)})
+    texts = replace_names(redaction, {"log": text})
     assert not names_left(redaction, texts.values())
     return texts["log"]
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        (f"key: |\n{PEM}\nnext", "key: |\n[EC PRIVATE KEY removed]\nnext"),
-        (json.dumps({"key": PEM}), '{"key": "[EC PRIVATE KEY removed]"}'),
-        ("-----BEGIN PRIVATE KEY-----\ncut", "[PRIVATE KEY removed]"),
-        (f"error: {JWT} expired", f"error: {REMOVED} expired"),
-        ("token: abc123", f"token: {REMOVED}"),
-        ('"token": "abc 123", "x": 1', f'"token": "{REMOVED}", "x": 1'),
-        ("Authorization: Bearer abc", f"Authorization: {REMOVED}"),
-        ("client-key-data: TUhj", f"client-key-data: {REMOVED}"),
-        ("https://user:pass@host/x", f"https://{REMOVED}@host/x"),
-        ("tokenFile: /var/run/token", "tokenFile: /var/run/token"),
-        ("token: /var/run/token", "token: /var/run/token"),
-        ('vcnode_syncer_pod_tokens_total{result="ok"} 3', 'vcnode_syncer_pod_tokens_total{result="ok"} 3'),
-    ],
-)
-def test_secrets_are_removed(text: str, expected: str) -> None:
-    assert remove_secrets(Redaction(), text) == expected
 
 
 @pytest.mark.parametrize(
@@ -77,6 +52,8 @@ def test_secrets_are_removed(text: str, expected: str) -> None:
         ('{tenant="tenant-1-70b001-test"} 4', '{tenant="tenant-1"} 4'),
         ("web-0.shop.svc.cluster.local", "pod-1.namespace-2.svc.cluster.local"),
         ("/etc/vcnode/tenants/tenant-1-70b001-test.yaml", "/etc/vcnode/tenants/name-1"),
+        ("/etc/vcnode/tenants/initech.yaml is bad; initech", "/etc/vcnode/tenants/name-1 is bad; tenant-2"),
+        ("/etc/vcnode/globex.kubeconfig of globex", "/etc/vcnode/name-1 of tenant-2"),
         ("/var/lib/vcnode is read", "/var/lib/vcnode is read"),
         ("node-1: 3/4 ready, application/json", "node-1: 3/4 ready, application/json"),
         ("web-01 is no name", "web-01 is no name"),
@@ -131,5 +108,5 @@ def test_no_key_of_a_tenant_is_left(key: str, pod: str, before: str, after: str)
 
 
 def test_long_texts_take_linear_time() -> None:
-    for text in ("a." * 200_000, "-" * 400_000, "token" * 80_000, "://" * 130_000, "a/" * 200_000):
+    for text in ("a." * 200_000, "-" * 400_000, "://" * 130_000, "a/" * 200_000):
         assert redacted(text)
