@@ -37,6 +37,7 @@ _IDENTIFIERS = frozenset(
         *("resourceVersion", "fingerprint", "spki", "serial", "invocationId", "worker", "replica"),
     }
 )
+# regex-input: 253 characters: keys are cut to `_MAX_WORD`.
 _PART_OF_KEY = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[0-9]+")
 _KEY = re.compile(r"[A-Za-z_$][A-Za-z0-9_.$-]{0,63}")
 _TOKEN = re.compile(r"[A-Za-z0-9_./:@%+=~-]+")
