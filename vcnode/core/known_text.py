@@ -31,7 +31,7 @@ _ABOUT_SECRETS = frozenset(
     }
 )
 # Keys whose values are hexadecimal or random by nature, and no secrets.
-_IDENTIFIERS = frozenset(
+_HEX_KEYS = frozenset(
     {
         *("uid", "id", "sandbox", "sandboxId", "container", "containerId", "digest", "generation", "epoch"),
         *("resourceVersion", "fingerprint", "spki", "serial", "invocationId", "worker", "replica"),
@@ -48,12 +48,12 @@ _PLAIN = re.compile(r"[A-Z]{0,10}[a-z]{0,24}|[a-z]{1,16}(?:[A-Z][a-z]{1,15}){1,5
 _NUMBER = re.compile(r"[0-9]{1,10}[A-Za-z]{0,3}")
 # `v1alpha1`, `web7`, `p99`, the random end of a pod's name.
 _SHORT = re.compile(r"[a-z0-9]{1,10}")
-_UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+_UID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 _HEX = re.compile(r"(?:sha256:)?[0-9a-f]{1,64}")
 _TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:]{8}(?:\.[0-9]{1,9})?(?:Z|[+-][0-9:]{4,5})?")
 _IPV6 = re.compile(r"[0-9a-f:]{2,39}(?:%[a-z0-9]{1,15})?(?:/[0-9]{1,3})?")
 _FOLLOWED_BY_A_VALUE = re.compile(r"[\"'\\\s]{0,8}[:=]")
-_SCHEMES = frozenset({"bearer", "basic", "negotiate", "digest"})
+_BEFORE_TOKENS = frozenset({"bearer", "basic", "negotiate", "digest"})
 _MAX_WORD = 253
 
 
@@ -74,10 +74,10 @@ def is_secret_key(key: str) -> bool:
     parts = [each.lower() for each in _PART_OF_KEY.findall(key[:_MAX_WORD])]
     if not parts or parts[-1] in _ABOUT_SECRETS:
         return False
-    return not _SECRET_WORDS.isdisjoint(parts) or {"api", "key"} <= set(parts) or _is_key_material(parts)
+    return not _SECRET_WORDS.isdisjoint(parts) or {"api", "key"} <= set(parts) or _is_private_key(parts)
 
 
-def _is_key_material(parts: list[str]) -> bool:
+def _is_private_key(parts: list[str]) -> bool:
     """A private or an access key, and what a kubeconfig has inline: `client-key-data`."""
     kinds = {"private", "access", "signing", "encryption"} if parts[-1] == "key" else {"key", "certificate"}
     return parts[-1] in ("key", "data") and not (kinds | {"authority"}).isdisjoint(parts)
@@ -105,7 +105,7 @@ def known_document(removals: Removals, value: Any, key: str = "", depth: int = 0
         return value
     if not isinstance(value, str):
         return known_text(removals, str(value))
-    if key in _IDENTIFIERS and _HEX.fullmatch(value):
+    if key in _HEX_KEYS and _HEX.fullmatch(value):
         return value
     return known_text(removals, value)
 
@@ -148,7 +148,7 @@ def _start_of_secret(word: str, line: str, after: int) -> int | None:
         word[-1] in ":=" or _FOLLOWED_BY_A_VALUE.match(line, after) is not None
     ):
         return len(word)
-    return len(word) if word.lower() in _SCHEMES and line[after : after + 1] == " " else None
+    return len(word) if word.lower() in _BEFORE_TOKENS and line[after : after + 1] == " " else None
 
 
 def _printable(text: str) -> str:
@@ -159,7 +159,7 @@ def _is_known(word: str) -> bool:
     """Whether a word between spaces, quotes and brackets has the form of something harmless."""
     if len(word) > _MAX_WORD:
         return False
-    if _TIME.fullmatch(word) or _UUID.fullmatch(word) or (word.count(":") > 1 and _IPV6.fullmatch(word)):
+    if _TIME.fullmatch(word) or _UID.fullmatch(word) or (word.count(":") > 1 and _IPV6.fullmatch(word)):
         return True
     scheme, separator, rest = word.partition("://")
     if separator:
