@@ -25,6 +25,9 @@ SERVICE_CIDRS = "vcnode.io/service-cidrs"
 
 # Annotations on Services: the tenant's own cluster IP, and the super cluster's for tenant DNS.
 CLUSTER_IP = "tenancy.x-k8s.io/clusterIP"
+# Ours beside it, where the tenant's Service has two addresses: all, separated by commas. The first is that of
+# CLUSTER_IP. If it is not, another syncer has written CLUSTER_IP since, and this one is out of date.
+CLUSTER_IPS = "vcnode.io/clusterIPs"
 SUPER_CLUSTER_IP = "transparency.tenancy.x-k8s.io/clusterIP"
 
 # On the mirror of a service account secret: the tenant's name (annotation) and uid (label) of it.

@@ -40,7 +40,7 @@ _NONE: dict[str, str] = {}
 
 
 def service(item: ServiceObject) -> ServiceObject:
-    return replace(item, metadata=_meta(item.metadata, _SERVICE_LABELS, (keys.CLUSTER_IP,)))
+    return replace(item, metadata=_meta(item.metadata, _SERVICE_LABELS, (keys.CLUSTER_IP, keys.CLUSTER_IPS)))
 
 
 def endpoint_slice(item: EndpointSliceObject) -> EndpointSliceObject:

@@ -6,7 +6,7 @@ interned and empty tuples shared, as a node has thousands of these values.
 """
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from daemonkit.kube.resources import is_excluded
@@ -133,6 +133,11 @@ def parse_service(item: objects.ServiceObject) -> ServiceInfo | None:
     tenant_cluster_ips = _ips(_own_ips(item, problems), keys.CLUSTER_IP, problems)
     external = _ips(spec.external_ips or (), "spec.externalIPs", problems)
     load_balancer = _ips(_ingress(item.status), "status.loadBalancer.ingress", problems)
+    given = (
+        ("clusterIPs of the tenant", tenant_cluster_ips),
+        ("spec.externalIPs", external),
+        ("status.loadBalancer.ingress", load_balancer),
+    )
     ranges = _ranges(spec.load_balancer_source_ranges or (), problems)
 
     def of_family(family: Family) -> Addresses | None:
@@ -148,14 +153,19 @@ def parse_service(item: objects.ServiceObject) -> ServiceInfo | None:
             _ranges_of(family, ranges),
         )
 
+    ipv4, ipv6 = of_family(Family.IPV4), of_family(Family.IPV6)
+    for family, found in ((Family.IPV4, ipv4), (Family.IPV6, ipv6)):
+        if found is None and (ipv4 or ipv6):
+            for where, ips in given:
+                problems += _without_family(family, where, ips)
     return ServiceInfo(
         namespace=sys.intern(item.metadata.namespace),
         name=sys.intern(item.metadata.name),
         network=sys.intern(labels[keys.ARKTOS_NETWORK]) if labels.get(keys.ARKTOS_NETWORK) else None,
         created=sys.intern(item.metadata.creation_timestamp or ""),
         ports=ports,
-        ipv4=of_family(Family.IPV4),
-        ipv6=of_family(Family.IPV6),
+        ipv4=ipv4,
+        ipv6=ipv6,
         is_internal_local=spec.internal_traffic_policy == "Local",
         affinity_s=_affinity_s(spec),
         problems=_limited(problems),
@@ -294,13 +304,26 @@ def _ips(texts: Iterable[str], where: str, problems: list[str]) -> list[str]:
     return list(found)
 
 
+def _without_family(family: Family, where: str, ips: Iterable[str]) -> Iterator[str]:
+    """The problem of addresses of a family that the super Service lacks: they have no rules."""
+    ours = [ip for ip in ips if family_of(ip) is family]
+    if ours:
+        more = f" and {len(ours) - 1} more" if len(ours) > 1 else ""
+        yield f"{where}: {ours[0]}{more}: the Service has no {family.value} address in the super cluster"
+
+
 def _own_ips(item: objects.ServiceObject, problems: list[str]) -> list[str]:
-    """The cluster IPs of the tenant's own control plane, from the annotation."""
-    own = item.metadata.annotations.get(keys.CLUSTER_IP, "")
-    if own.count(",") >= _MAX_OWN_IPS:
-        problems.append(f"{keys.CLUSTER_IP}: it has more than {_MAX_OWN_IPS} addresses, so all are ignored")
-        return []
-    return [ip for ip in own.split(",") if ip.strip() not in ("", "None")]
+    """The cluster IPs of the tenant's own control plane, from the annotations."""
+    annotations = item.metadata.annotations
+    own = annotations.get(keys.CLUSTER_IP, "")
+    listed = annotations.get(keys.CLUSTER_IPS, "")
+    for key, text in ((keys.CLUSTER_IP, own), (keys.CLUSTER_IPS, listed)):
+        if text.count(",") >= _MAX_OWN_IPS:
+            problems.append(f"{key}: it has more than {_MAX_OWN_IPS} addresses, so all are ignored")
+            return []
+    if listed.partition(",")[0].strip() != own.strip():
+        listed = ""
+    return [ip for ip in f"{own},{listed}".split(",") if ip.strip() not in ("", "None")]
 
 
 def _ingress(status: objects.ServiceStatus | None) -> list[str]:

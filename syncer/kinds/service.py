@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Services go down with addresses and node ports of the super cluster. Those addresses come up, and status.
 
-Pure. The tenant's cluster IP stands in an annotation of the super Service. The super cluster's stands in one
+Pure. The tenant's cluster IPs stand in annotations of the super Service. The super cluster's stands in one
 of both: the tenant's DNS answers with it. Selectors are translated as the labels of pods are.
 """
 
@@ -9,7 +9,7 @@ import copy
 from typing import Any
 
 from daemonkit.kube.resources import SERVICES, Key
-from syncer.core.objects import Object, SyncedKind, metadata
+from syncer.core.objects import Object, SyncedKind, annotations_of, metadata
 from syncer.core.plan import NOTHING, Action, Plan, Refusal, Wait
 from syncer.core.view import View
 from syncer.kinds import upward
@@ -22,12 +22,15 @@ from tenancy import keys
 KIND = SyncedKind(SERVICES, "Service")
 
 # Chosen by each API server for itself: sent with the creation, or chosen there, and then left alone.
-_SERVER_CHOSEN = ("clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy", "healthCheckNodePort")
+# The families follow from the policy, which the tenant decides: the first one is for good, and by a change of
+# the policy an API server adds the second one or takes it away.
+_SERVER_CHOSEN = ("clusterIP", "clusterIPs", "ipFamilies", "healthCheckNodePort")
 
 # What an API server sets where the field is missing, and an older one of a tenant does not have.
 _DEFAULTED = (
     "type",
     "sessionAffinity",
+    "ipFamilyPolicy",
     "internalTrafficPolicy",
     "externalTrafficPolicy",
     "allocateLoadBalancerNodePorts",
@@ -59,7 +62,12 @@ def _desired(
     spec = desired.setdefault("spec", {})
     own_address = spec.get("clusterIP") or ""
     if own_address and own_address != "None":
-        metadata(desired)["annotations"][keys.CLUSTER_IP] = own_address
+        annotations = metadata(desired)["annotations"]
+        annotations[keys.CLUSTER_IP] = own_address
+        others = [str(one) for one in spec.get("clusterIPs") or () if one != own_address]
+        # Reserved keys are not removed, so one that is there is corrected.
+        if others or (found is not None and keys.CLUSTER_IPS in annotations_of(found)):
+            annotations[keys.CLUSTER_IPS] = ",".join([own_address, *others])
         spec.pop("clusterIP")
         spec.pop("clusterIPs", None)
     if address:

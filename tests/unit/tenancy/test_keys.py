@@ -17,6 +17,7 @@ def test_keys_are_those_of_virtualcluster_and_arktos() -> None:
         "VC_UID": "tenancy.x-k8s.io/vcuid",
         "VC_ROOT_NAMESPACE": "tenancy.x-k8s.io/vcrootns",
         "CLUSTER_IP": "tenancy.x-k8s.io/clusterIP",
+        "CLUSTER_IPS": "vcnode.io/clusterIPs",
         "SUPER_CLUSTER_IP": "transparency.tenancy.x-k8s.io/clusterIP",
         "SECRET_NAME": "tenancy.x-k8s.io/secret.name",
         "SECRET_UID": "tenancy.x-k8s.io/secret.UID",

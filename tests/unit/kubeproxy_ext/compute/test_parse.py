@@ -5,6 +5,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from kubeproxy_ext.compute import objects, parse
 from kubeproxy_ext.compute.addresses import AddressRange
@@ -23,6 +24,7 @@ from kubeproxy_ext.compute.parse import (
 from ruleset.model import Family, Protocol
 from tests.cases.services.case_file import Selection
 from tests.cases.services.load import load_shared
+from tests.unit.kubeproxy_ext.compute import builders
 
 CASES = load_shared()
 
@@ -360,3 +362,50 @@ def test_zone_of_a_node() -> None:
     labels = {"topology.kubernetes.io/zone": "a"}
     assert parse_zone(objects.NodeObject(metadata=objects.Meta(name="n", labels=labels))) == "a"
     assert parse_zone(objects.NodeObject(metadata=objects.Meta(name="n"))) == ""
+
+
+OWN, OWN_IPS = "tenancy.x-k8s.io/clusterIP", "vcnode.io/clusterIPs"
+
+
+@pytest.mark.parametrize(
+    ("annotations", "ipv4", "ipv6"),
+    [
+        ({OWN: "10.96.0.7"}, ("10.96.0.7",), ()),
+        ({OWN: "10.96.0.7", OWN_IPS: "10.96.0.7,fd00:96::7"}, ("10.96.0.7",), ("fd00:96::7",)),
+        ({OWN: "fd00:96::7", OWN_IPS: "fd00:96::7, 10.96.0.7"}, ("10.96.0.7",), ("fd00:96::7",)),
+        # Another syncer has written the first one since: the list is about an earlier Service.
+        ({OWN: "10.96.0.8", OWN_IPS: "10.96.0.7,fd00:96::7"}, ("10.96.0.8",), ()),
+        ({OWN_IPS: "10.96.0.7,fd00:96::7"}, (), ()),
+        ({OWN: "10.96.0.7", OWN_IPS: "10.96.0.7" + ",fd00:96::7" * 16}, (), ()),
+    ],
+)
+def test_all_addresses_of_the_tenants_own_control_plane(
+    annotations: dict[str, str], ipv4: tuple[str, ...], ipv6: tuple[str, ...]
+) -> None:
+    item = builders.service("a/s", ["172.30.0.1", "fd00:172::1"])
+    found = parse_service(
+        structs.replace(item, metadata=structs.replace(item.metadata, annotations=annotations))
+    )
+    assert found is not None
+    assert found.ipv4 is not None
+    assert found.ipv6 is not None
+    assert (found.ipv4.tenant_cluster_ips, found.ipv6.tenant_cluster_ips) == (ipv4, ipv6)
+
+
+def test_addresses_of_a_family_that_the_service_lacks_are_reported() -> None:
+    def parsed(*ips: str) -> ServiceInfo | None:
+        own, external = "10.96.0.7,fd00:96::7", ["1.2.3.4", "fd00:1::1", "fd00:1::2"]
+        return parse_service(
+            builders.service("a/s", ips, own_ip=own, external=external, balancer=["fd00:2::1"])
+        )
+
+    found, both = parsed("172.30.0.1"), parsed("172.30.0.1", "fd00:172::1")
+    assert found is not None
+    lacks = "the Service has no ipv6 address in the super cluster"
+    assert found.problems == (
+        f"clusterIPs of the tenant: fd00:96::7: {lacks}",
+        f"spec.externalIPs: fd00:1::1 and 1 more: {lacks}",
+        f"status.loadBalancer.ingress: fd00:2::1: {lacks}",
+    )
+    assert both is not None
+    assert both.problems == ()

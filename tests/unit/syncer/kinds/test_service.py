@@ -214,3 +214,43 @@ def test_plans_come_to_an_end_whatever_each_side_has(own: Object, other: Object,
     shown = world.sides[Side.TENANT][("Service", "ns", "a")]["metadata"]["annotations"]
     assert shown == {"transparency.tenancy.x-k8s.io/clusterIP": there["spec"]["clusterIP"]}
     assert there["spec"]["type"] == own["type"]
+
+
+_OWN_IPS = "vcnode.io/clusterIPs"
+_DUAL = {
+    **SPEC,
+    "clusterIPs": ["10.96.0.7", "fd00:96::7"],
+    "ipFamilies": ["IPv4", "IPv6"],
+    "ipFamilyPolicy": "RequireDualStack",
+}
+
+
+def test_all_addresses_of_the_tenant_go_down() -> None:
+    body = created(_plan(tenant(_DUAL, annotations={}), None))
+    annotations = body["metadata"]["annotations"]
+    assert annotations["tenancy.x-k8s.io/clusterIP"] == "10.96.0.7"
+    assert annotations[_OWN_IPS] == "10.96.0.7,fd00:96::7"
+    assert "clusterIPs" not in body["spec"]
+    single = created(_plan(tenant(annotations={}), None))
+    assert _OWN_IPS not in single["metadata"]["annotations"]
+
+
+def test_a_second_family_is_carried_down_and_taken_back() -> None:
+    """By the policy: the super API server adds the address of the second family or takes it away."""
+    both = {"metadata": {"annotations": {_OWN_IPS: "10.96.0.7,fd00:96::7"}}}
+    added = patched(_plan(tenant(_DUAL), found()))
+    assert added == {"spec": {"ipFamilyPolicy": "RequireDualStack"}, **both}
+    wide = {**SUPER_SPEC, "ipFamilyPolicy": "RequireDualStack", "clusterIPs": ["10.32.0.9", "fd00:32::9"]}
+    there = found(wide, annotations={**SHOWN, _OWN_IPS: "10.96.0.7,fd00:96::7"})
+    assert brief(_plan(tenant(_DUAL), there)) == []
+    back = patched(_plan(tenant(), there))
+    assert back == {
+        "spec": {"ipFamilyPolicy": "SingleStack"},
+        "metadata": {"annotations": {_OWN_IPS: "10.96.0.7"}},
+    }
+
+
+def test_a_tenant_without_a_policy_of_families_decides_none() -> None:
+    """An API server from before dual stack."""
+    old = {name: value for name, value in SPEC.items() if not name.startswith("ipFamil")}
+    assert brief(_plan(tenant(old), found())) == []
