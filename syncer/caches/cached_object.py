@@ -67,6 +67,15 @@ class _OwnedMetadata(msgspec.Struct, frozen=True):
     annotations: _OwnerAnnotations | None = None
 
 
+class _TokenLabels(msgspec.Struct, frozen=True):
+    pod_uid: str | None = msgspec.field(name=keys.POD_TOKENS, default=None)
+
+
+class _LabelledMetadata(msgspec.Struct, frozen=True):
+    labels: _TokenLabels | None = None
+
+
+_LABELLED = msgspec.json.Decoder(_LabelledMetadata)
 _OWNED = msgspec.json.Decoder(_OwnedMetadata)
 _IDENTIFIED = msgspec.json.Decoder(CachedMetadata)
 _POD_STATE = msgspec.json.Decoder(_PodState)
@@ -79,7 +88,8 @@ class CachedObject:
     `verified_with` is the version of its peer on the other side with which a plan had nothing to do, empty
     where there was none; None if that is not known. `node` is a pod's node, `tenant_uid` the UID
     of a super pod's tenant pod, `claim_namespace` the namespace of a volume's claim,
-    `addresses` those that a pod holds in its network; else they are empty.
+    `addresses` those that a pod holds in its network; else they are empty. `json_bytes` is the length of the
+    body as it came, `is_pod_tokens` whether it is a Secret that the syncer made for a pod's tokens.
     """
 
     __slots__ = (
@@ -87,6 +97,8 @@ class CachedObject:
         "addresses",
         "body",
         "claim_namespace",
+        "is_pod_tokens",
+        "json_bytes",
         "metadata",
         "node",
         "tenant_uid",
@@ -96,6 +108,8 @@ class CachedObject:
     def __init__(self, metadata: CachedMetadata, body: bytes) -> None:
         self.metadata = metadata
         self.body = body
+        self.json_bytes = len(body)
+        self.is_pod_tokens = False
         self.node = ""
         self.tenant_uid = ""
         self.claim_namespace = ""
@@ -219,4 +233,12 @@ def parse_with_spec(raw: msgspec.Raw | bytes) -> CachedObject:
             # One that has ended holds none: they may be another pod's by now.
             if state.phase not in ("Succeeded", "Failed"):
                 found.addresses = tuple(each.ip for each in state.pod_ips or ())
+    return found
+
+
+def parse_secret(raw: msgspec.Raw | bytes) -> CachedObject:
+    """As `parse`, for super Secrets: a tenant does not pay for those that the syncer makes."""
+    found, fields = _parse(raw)
+    labels = _LABELLED.decode(fields["metadata"]).labels
+    found.is_pod_tokens = labels is not None and labels.pod_uid is not None
     return found

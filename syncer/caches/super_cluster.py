@@ -9,11 +9,20 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
+import msgspec
+
 from daemonkit.kube.reflector import Reflector, Timing, Transport
 from daemonkit.kube.resources import NODES, PODS, SERVICES, Key
 from daemonkit.kube.store import Added, Change, DecodeFailed, Deleted, Modified, UndecodableDeleted
 from daemonkit.tasks import Tasks
-from syncer.caches.cached_object import CachedObject, parse, parse_with_spec, unreadable_keys
+from syncer.caches.cached_object import (
+    CachedObject,
+    parse,
+    parse_secret,
+    parse_with_spec,
+    unreadable_keys,
+)
+from syncer.caches.stored_totals import StoredTotals
 from syncer.core.objects import Object, annotations_of
 from syncer.kinds.port import SYSTEM_NAMESPACE, KindSync, Scope
 from tenancy import keys, names
@@ -21,7 +30,11 @@ from tenancy.super_namespaces import SuperNamespaceOwner, owner_of
 
 NODE = "Node"
 EVENT = "Event"
-_WITH_SPEC = frozenset({"Pod", "PersistentVolume"})
+_PARSERS: Mapping[str, Callable[[msgspec.Raw | bytes], CachedObject]] = {
+    "Pod": parse_with_spec,
+    "PersistentVolume": parse_with_spec,
+    "Secret": parse_secret,
+}
 # Of these the super cluster, or the syncer beside its own labels, has objects without our labels that matter.
 _WITHOUT_LABELS = frozenset({"Namespace", "ServiceAccount", "Event", "PersistentVolume"})
 _IN_NAMESPACES = frozenset({Scope.NAMESPACED, Scope.SYSTEM})
@@ -75,6 +88,7 @@ class SuperCaches:
         self._service_names: dict[str, set[str]] = {}
         self._services: dict[str, tuple[Object, ...]] = {}
         self._pod_addresses: dict[str, Counter[str]] = {}
+        self.stored = StoredTotals()
         # What unreadable objects last were: who counts them hears of their end with it.
         self._last_readable: dict[tuple[str, Key], CachedObject] = {}
         self._kinds = {each.kind.kind: each for each in kinds}
@@ -88,7 +102,7 @@ class SuperCaches:
         return Reflector(
             client,
             sync.kind.resource,
-            parse_with_spec if kind in _WITH_SPEC else parse,
+            _PARSERS.get(kind, parse),
             label_selector=_selector(sync),
             may_be_absent=True,
             on_change=lambda changes: self._changed(sync, changes),
@@ -144,6 +158,7 @@ class SuperCaches:
         is_relisting = self.reflectors[kind].is_relisting
         unreadable = unreadable_keys(changes)
         self._note_names(kind, changes)
+        self._note_stored(sync, changes)
         if sync.scope is Scope.NAMESPACE:
             self._namespaces_changed(changes, unreadable)
             return
@@ -277,6 +292,7 @@ class SuperCaches:
                 del self._owned[before.key]
             if owner is None and self._has_objects(name):
                 self._last_owners[name] = before
+        self.stored.own(name, owner.key if isinstance(owner, SuperNamespaceOwner) else None)
         if owner is not None:
             self._owners[name] = owner
             self._last_owners.pop(name, None)
@@ -301,6 +317,33 @@ class SuperCaches:
                 found.pop(change.key[1], None)
                 if not found:
                     self._names.pop(where, None)
+
+    def _note_stored(self, sync: KindSync, changes: Sequence[Change[CachedObject]]) -> None:
+        """Count what is in super namespaces. Events end by themselves, and no tenant writes them.
+
+        Secrets that the syncer makes for pods' tokens take space, and are none of the tenant's Secrets.
+        """
+        kind = sync.kind.kind
+        if kind == EVENT or (sync.scope is not Scope.NAMESPACE and sync.scope not in _IN_NAMESPACES):
+            return
+        for change in changes:
+            before, after = 0, 0
+            match change:
+                case Added():
+                    after = change.value.json_bytes
+                case Modified():
+                    before, after = change.old.json_bytes, change.value.json_bytes
+                case Deleted():
+                    before = change.old.json_bytes
+                case _:
+                    continue
+            namespace, name = change.key
+            count = isinstance(change, Added) - isinstance(change, Deleted)
+            if sync.scope is Scope.NAMESPACE:
+                namespace = name
+            elif (change.old if isinstance(change, Deleted) else change.value).is_pod_tokens:
+                count = 0
+            self.stored.add(namespace, kind, count, after - before)
 
     def _note_service(self, namespace: str, name: str, *, is_there: bool) -> None:
         found = self._service_names.setdefault(namespace, set())

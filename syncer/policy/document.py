@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import Any
 
 from syncer.core.objects import Object
-from syncer.policy import patterns, quantity
+from syncer.policy import limits, patterns, quantity
 from syncer.policy.patterns import Patterns
 from syncer.policy.refusal_list import shown
 from syncer.policy.sync_policy import (
@@ -32,7 +32,7 @@ from syncer.policy.sync_policy import (
     VNodeLimits,
     VNodeScope,
 )
-from tenancy import keys
+from tenancy import keys, names
 
 KIND = "SyncPolicy"
 MAX_ENTRIES = 256
@@ -60,6 +60,7 @@ _QUOTA_NAMES = frozenset(
         "services",
         "services.loadbalancers",
         "services.nodeports",
+        limits.STORED_BYTES,
     }
 )
 _CLASS_QUOTAS = (
@@ -368,7 +369,10 @@ def _quota(errors: _Errors, value: Any) -> tuple[tuple[str, int], ...]:
 
 
 def _is_quota_name(name: str) -> bool:
-    if name in _QUOTA_NAMES or name.endswith(_CLASS_QUOTAS):
+    if name in _QUOTA_NAMES or name in limits.CORE_COUNTS or name.endswith(_CLASS_QUOTAS):
         return True
+    if name.startswith(limits.COUNT_PREFIX):
+        resource, dot, group = name.removeprefix(limits.COUNT_PREFIX).partition(".")
+        return bool(dot) and names.is_dns_label(resource) and names.is_pod_name(group)
     resource = name.removeprefix("requests.")
     return resource != name and ("/" in resource or resource.startswith("hugepages-"))

@@ -1,53 +1,47 @@
 # SPDX-License-Identifier: Apache-2.0
 """The quota of a whole tenant. Pure.
 
-A ResourceQuota holds for one namespace, and a tenant has any number of them. So the syncer keeps the sum of
-what went down for a tenant (TenantUsage), and sends down nothing that would exceed it. Besides, each super
-namespace gets a ResourceQuota of the tenant's limits: it holds one namespace while no syncer runs.
+A ResourceQuota holds for one namespace, and a tenant has any number of them. So the syncer, through which all
+goes down, keeps the sum (TenantUsage), and sends down nothing that would exceed it.
 """
 
-from typing import Any
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Protocol
 
 from syncer.core.objects import Object
 from syncer.core.plan import Refusal
-from syncer.core.tenant_cluster import TenantCluster
-from syncer.policy import quantity
+from syncer.policy import limits, quantity
+from syncer.policy.limits import STORED_BYTES
 from syncer.policy.refusal_list import RefusalList
 from syncer.policy.sync_policy import SyncPolicy
 from syncer.policy.usage import NOTHING_USED, Usage
-from tenancy import keys
 
-QUOTA_NAME = "vcnode-tenant-quota"
-
-# Names that a quota of Kubernetes makes every container state.
-_STATED = {f"{side}.{name}": (side, name) for side in ("requests", "limits") for name in ("cpu", "memory")}
-# The syncer makes such objects of its own in super namespaces, which the tenant must not pay for.
-_COUNTED_BY_SYNCER = frozenset({"configmaps", "secrets", "services"})
-
-
-def resource_quota(policy: SyncPolicy, super_namespace: str, tenant: TenantCluster) -> Object | None:
-    """The ResourceQuota of one super namespace; None without limits that it could hold."""
-    hard = {name: quantity.text(limit) for name, limit in policy.quota if name not in _COUNTED_BY_SYNCER}
-    if not hard:
-        return None
-    return {
-        "apiVersion": "v1",
-        "kind": "ResourceQuota",
-        "metadata": {
-            "name": QUOTA_NAME,
-            "namespace": super_namespace,
-            "labels": {keys.VC_NAME: tenant.vc_name, keys.VC_NAMESPACE: tenant.vc_namespace},
-            "annotations": {
-                keys.CLUSTER: tenant.key,
-                keys.VC_NAME: tenant.vc_name,
-                keys.VC_NAMESPACE: tenant.vc_namespace,
-            },
-        },
-        "spec": {"hard": hard},
+# Names that each container must state, since without them it takes what there is. A ResourceQuota demands CPU
+# and memory, and lets containers without a limit of ephemeral storage fill the node's disk. Of huge pages
+# and extended resources a container that states none gets none.
+_STATED = MappingProxyType(
+    {
+        f"{side}.{name}": (side, name)
+        for side in ("requests", "limits")
+        for name in ("cpu", "memory", "ephemeral-storage")
     }
+)
+# `resources` of a pod has no other names.
+_OF_POD = frozenset({"cpu", "memory"})
 
 
-def refusals(pod: Object, policy: SyncPolicy) -> tuple[Refusal, ...]:
+class StoredTotals(Protocol):
+    """What a tenant has in the super cluster by now."""
+
+    @property
+    def stored_bytes(self) -> int: ...
+
+    def count(self, name: str) -> int:
+        """The objects of one name as `count/pods`."""
+
+
+def unstated(pod: Object, policy: SyncPolicy) -> tuple[Refusal, ...]:
     """What each container must state, so that the quota can count it: as with quotas of Kubernetes."""
     stated = [(name, _STATED[name]) for name, _ in policy.quota if name in _STATED]
     if not stated:
@@ -60,8 +54,9 @@ def refusals(pod: Object, policy: SyncPolicy) -> tuple[Refusal, ...]:
             path = f"spec.{list_name}[{index}]"
             of_container = _resources(found.fields(path, each))
             for name, (side, resource) in stated:
-                if _lacks(of_pod, side, resource) and _lacks(of_container, side, resource):
-                    found.add(f"{path}.resources.{side}.{resource}", "is not set", f"quota.hard[{name}]")
+                is_of_pod = resource in _OF_POD and not _lacks(of_pod, side, resource)
+                if not is_of_pod and _lacks(of_container, side, resource):
+                    found.must(f"{path}.resources.{side}.{resource}", f"quota.hard[{name}]")
     return found.done()
 
 
@@ -71,53 +66,94 @@ def _resources(value: Any) -> Object:
 
 
 def _lacks(resources: Object, side: str, name: str) -> bool:
-    amounts = resources.get(side)
-    return type(amounts) is not dict or name not in amounts
+    """Whether a resource is not stated; the API server takes a limit for a request that is left out."""
+    sides = ("requests", "limits") if side == "requests" else ("limits",)
+    return not any(type(resources.get(each)) is dict and name in resources[each] for each in sides)
 
 
 class TenantUsage:
-    """The sum of what one tenant's objects use in the super cluster, each under a key of the caller's."""
+    """What one tenant uses: `stored` has the counts and bytes, and the rest is summed here.
 
-    def __init__(self) -> None:
+    What was allowed and is not in the caches yet is reserved under a key of the caller's.
+    """
+
+    def __init__(self, hard: Mapping[str, int], stored: StoredTotals) -> None:
+        self._hard = hard
+        self._stored = stored
         self._objects: dict[object, Usage] = {}
+        self._reserved: dict[object, Usage] = {}
         self._total: dict[str, int] = {}
 
-    def try_add(self, key: object, usage: Usage, policy: SyncPolicy) -> Refusal | None:
-        """Count an object that is about to go down, or the limit that it would exceed.
+    def excess(self, key: object, more: Usage) -> Refusal | None:
+        """The limit that an object would exceed with so much more than it has in the super cluster.
 
-        An object that is counted already takes its new usage. It may also shrink above the limit.
+        What was reserved for it does not count: it is judged anew.
         """
-        before = self._objects.get(key, NOTHING_USED)
-        for name, limit in policy.quota:
-            more = usage.get(name, 0) - before.get(name, 0)
-            used = self._total.get(name, 0)
-            if more > 0 and used + more > limit:
+        own = self._reserved.get(key, NOTHING_USED)
+        for name, amount in more.items():
+            limit = limits.limit_of(self._hard, name)
+            if limit is None or amount <= 0:
+                continue
+            used = self.used(name) - own.get(name, 0)
+            if used + amount > limit:
                 return Refusal(
                     "spec",
-                    f"exceeds the tenant's quota: {name} {quantity.text(more)} more, "
+                    f"exceeds the tenant's quota: {name} {quantity.text(amount)} more, "
                     f"used {quantity.text(used)} of {quantity.text(limit)} "
                     f"(SyncPolicy field spec.quota.hard[{name}])",
                 )
-        self.count(key, usage)
         return None
 
-    def count(self, key: object, usage: Usage) -> None:
-        """Count an object that is in the super cluster, whatever the limits."""
-        self.remove(key)
-        counted = {name: amount for name, amount in usage.items() if amount}
-        if not counted:
-            return
-        self._objects[key] = counted
-        for name, amount in counted.items():
-            self._total[name] = self._total.get(name, 0) + amount
+    def difference(self, key: object, usage: Usage) -> Usage:
+        """What an object with this usage has more than it has in the super cluster."""
+        before = self._objects.get(key, NOTHING_USED)
+        return {name: amount - before.get(name, 0) for name, amount in usage.items()}
 
-    def remove(self, key: object) -> None:
+    def reserve(self, key: object, more: Usage) -> None:
+        """Count what is about to go down, until it is released."""
+        self.release(key)
+        kept = {name: amount for name, amount in more.items() if amount > 0}
+        if kept:
+            self._reserved[key] = kept
+            self._add(kept, 1)
+
+    def release(self, key: object) -> bool:
+        """Count what was reserved no more: the caches have it, or it did not come to be."""
+        found = self._reserved.pop(key, None)
+        if found is None:
+            return False
+        self._add(found, -1)
+        return True
+
+    def count(self, key: object, usage: Usage) -> bool:
+        """Count an object that is in the super cluster, whatever the limits; returns whether it uses less."""
+        before = self._objects.pop(key, NOTHING_USED)
+        self._add(before, -1)
+        counted = {name: amount for name, amount in usage.items() if amount}
+        if counted:
+            self._objects[key] = counted
+            self._add(counted, 1)
+        return any(counted.get(name, 0) < amount for name, amount in before.items())
+
+    def remove(self, key: object) -> bool:
         """Count an object no more. One that was not counted changes nothing."""
-        for name, amount in self._objects.pop(key, NOTHING_USED).items():
-            self._total[name] -= amount
-            if not self._total[name]:
-                del self._total[name]
+        return self.count(key, NOTHING_USED)
+
+    def used(self, name: str) -> int:
+        """In billionths."""
+        summed = self._total.get(name, 0)
+        if name == STORED_BYTES:
+            return summed + self._stored.stored_bytes * quantity.UNIT
+        if name.startswith(limits.COUNT_PREFIX):
+            return summed + self._stored.count(name) * quantity.UNIT
+        return summed
 
     def total(self) -> Usage:
-        """A copy, of what is not zero."""
+        """A copy of what is summed here, of what is not zero."""
         return dict(self._total)
+
+    def _add(self, usage: Usage, sign: int) -> None:
+        for name, amount in usage.items():
+            self._total[name] = self._total.get(name, 0) + sign * amount
+            if not self._total[name]:
+                del self._total[name]

@@ -30,6 +30,11 @@ class RefusalList:
             how = f"SyncPolicy field spec.{field} does not allow it" if field else "no SyncPolicy allows it"
             self.refusals.append(Refusal(path, f"{what}: {how}"))
 
+    def must(self, path: str, field: str) -> None:
+        """Demand the field at `path`, because the SyncPolicy's spec has `field`."""
+        if len(self.refusals) < MAX_REFUSALS:
+            self.refusals.append(Refusal(path, f"must be specified: SyncPolicy field spec.{field} limits it"))
+
     def items(self, path: str, value: Any) -> Sequence[Any]:
         """The items of a list; none if it is absent."""
         if type(value) is list:

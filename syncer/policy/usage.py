@@ -22,6 +22,8 @@ _SIDES = ("requests", "limits")
 _LIMITED = frozenset({"cpu", "memory", "ephemeral-storage"})
 # What `spec.resources` of a pod replaces.
 _POD_LEVEL = frozenset({"cpu", "memory"})
+_HUGE_PAGES = "hugepages-"
+_CLASS_ANNOTATION = "volume.beta.kubernetes.io/storage-class"
 
 
 def of_object(kind: str, value: Object) -> Usage:
@@ -34,86 +36,115 @@ def of_pod(pod: Object) -> Usage:
     """Nothing once it has ended. Init containers run one by one, so the largest counts; sidecars stay."""
     if _fields(pod.get("status")).get("phase") in _TERMINAL:
         return NOTHING_USED
-    spec = _fields(pod.get("spec"))
     found = {"pods": quantity.UNIT}
     for side in _SIDES:
-        for name, amount in _of_pod_side(spec, side).items():
+        for name, amount in _of_pod_side(pod, side).items():
             if side == "requests" or name in _LIMITED:
                 found[f"{side}.{name}"] = amount
     return found
 
 
-def _of_pod_side(spec: Mapping[str, Any], side: str) -> Mapping[str, int]:
+def _of_pod_side(pod: Object, side: str) -> Mapping[str, int]:
+    spec = _fields(pod.get("spec"))
+    statuses = _statuses(pod)
     running: dict[str, int] = {}
     sidecars: dict[str, int] = {}
     peak: dict[str, int] = {}
     for each in _items(spec.get("containers")):
-        _add(running, _amounts(_fields(each), side))
+        _add(running, _of_container(_fields(each), side, statuses))
     for each in _items(spec.get("initContainers")):
         container = _fields(each)
-        amounts = _amounts(container, side)
         if container.get("restartPolicy") == "Always":
+            amounts = _of_container(container, side, statuses)
             _add(running, amounts)
             _add(sidecars, amounts)
-            _raise(peak, sidecars)
         else:
-            total = dict(sidecars)
-            _add(total, amounts)
-            _raise(peak, total)
+            # What sidecars have of other names is in `running`: only these can be more beside them.
+            for name, amount in _amounts(container, side).items():
+                peak[name] = max(peak.get(name, 0), sidecars.get(name, 0) + amount)
     _raise(running, peak)
-    of_pod = _amounts(spec, side)
-    running.update(
-        {name: of_pod[name] for name in of_pod if name in _POD_LEVEL or name.startswith("hugepages-")}
-    )
+    running.update(_of_pod_level(spec, side, running))
     for name, value in _fields(spec.get("overhead")).items():
         # Of a limit that nobody set there is nothing more.
-        if side == "requests" or name in running:
+        if side == "requests" or running.get(name):
             running[name] = running.get(name, 0) + _amount(value)
     return running
 
 
+def _of_pod_level(spec: Mapping[str, Any], side: str, running: Mapping[str, int]) -> Mapping[str, int]:
+    """What `spec.resources` of the pod has instead of its containers' (defaults: SetDefaults_Pod).
+
+    A request that only a limit states is that of the containers, or else the limit.
+    """
+    resources = _fields(spec.get("resources"))
+    found = {name: _amount(value) for name, value in _fields(resources.get(side)).items()}
+    if side == "requests":
+        for name, value in _fields(resources.get("limits")).items():
+            if name not in found and name not in running:
+                found[name] = _amount(value)
+    return {name: found[name] for name in found if name in _POD_LEVEL or name.startswith(_HUGE_PAGES)}
+
+
+def _statuses(pod: Object) -> Mapping[str, Mapping[str, Any]]:
+    """The statuses of containers, by name."""
+    status = _fields(pod.get("status"))
+    found = (*_items(status.get("containerStatuses")), *_items(status.get("initContainerStatuses")))
+    return {str(_fields(each).get("name")): _fields(each) for each in found}
+
+
+def _of_container(
+    container: Mapping[str, Any], side: str, statuses: Mapping[str, Mapping[str, Any]]
+) -> Mapping[str, int]:
+    """What a container asks for, or still has: a resize that makes it smaller ends with the kubelet's."""
+    found = _amounts(container, side)
+    status = statuses.get(str(container.get("name")))
+    if status is None:
+        return found
+    total = dict(found)
+    _raise(total, _amounts(status, side))
+    if side == "requests":
+        allocated = _fields(status.get("allocatedResources"))
+        _raise(total, {name: _amount(value) for name, value in allocated.items()})
+    return total
+
+
 def of_service(service: Object) -> Usage:
-    """A node port for each port, also of a load balancer that allocates them."""
+    """A node port for each port, of a load balancer that allocates none for those that name one."""
     spec = _fields(service.get("spec"))
-    found = {"services": quantity.UNIT}
+    found: dict[str, int] = {}
     is_balanced = spec.get("type") == "LoadBalancer"
     if is_balanced:
         found["services.loadbalancers"] = quantity.UNIT
-    if spec.get("type") == "NodePort" or (
-        is_balanced and spec.get("allocateLoadBalancerNodePorts") is not False
-    ):
-        found["services.nodeports"] = len(_items(spec.get("ports"))) * quantity.UNIT
+    if is_balanced or spec.get("type") == "NodePort":
+        ports = _items(spec.get("ports"))
+        if is_balanced and spec.get("allocateLoadBalancerNodePorts") is False:
+            ports = [each for each in ports if _fields(each).get("nodePort")]
+        found["services.nodeports"] = len(ports) * quantity.UNIT
     return found
 
 
 def of_claim(claim: Object) -> Usage:
-    """A claim and its storage, together and by storage class."""
+    """Its storage, and both by its storage class. What an expansion has allocated counts until it is undone.
+
+    The annotation of the class comes before the field, as in Kubernetes (GetPersistentVolumeClaimClass).
+    """
     spec = _fields(claim.get("spec"))
-    requests = _fields(_fields(spec.get("resources")).get("requests"))
-    storage = _amount(requests["storage"]) if "storage" in requests else 0
-    found = {"persistentvolumeclaims": quantity.UNIT, "requests.storage": storage}
-    if type(name := spec.get("storageClassName")) is str and name:
+    asked = _fields(_fields(spec.get("resources")).get("requests")).get("storage")
+    allocated = _fields(_fields(claim.get("status")).get("allocatedResources")).get("storage")
+    storage = max(0 if each is None else _amount(each) for each in (asked, allocated))
+    # Whole bytes, as Kubernetes counts them (https://issue.k8s.io/94313).
+    storage = -(-storage // quantity.UNIT) * quantity.UNIT
+    found = {"requests.storage": storage}
+    annotations = _fields(_fields(claim.get("metadata")).get("annotations"))
+    name = annotations.get(_CLASS_ANNOTATION) or spec.get("storageClassName")
+    if type(name) is str and name:
         found[f"{name}.storageclass.storage.k8s.io/persistentvolumeclaims"] = quantity.UNIT
         found[f"{name}.storageclass.storage.k8s.io/requests.storage"] = storage
     return found
 
 
-def _of_configmap(_: Object) -> Usage:
-    return {"configmaps": quantity.UNIT}
-
-
-def _of_secret(_: Object) -> Usage:
-    return {"secrets": quantity.UNIT}
-
-
 _KINDS: Mapping[str, Callable[[Object], Usage]] = MappingProxyType(
-    {
-        "Pod": of_pod,
-        "Service": of_service,
-        "PersistentVolumeClaim": of_claim,
-        "ConfigMap": _of_configmap,
-        "Secret": _of_secret,
-    }
+    {"Pod": of_pod, "Service": of_service, "PersistentVolumeClaim": of_claim}
 )
 
 
@@ -126,8 +157,12 @@ def _items(value: Any) -> list[Any]:
 
 
 def _amounts(container: Mapping[str, Any], side: str) -> Mapping[str, int]:
+    """The API server takes a limit for the request that is left out (SetDefaults_Pod)."""
     resources = _fields(container.get("resources"))
-    return {name: _amount(value) for name, value in _fields(resources.get(side)).items()}
+    stated = _fields(resources.get(side))
+    if side == "requests":
+        stated = {**_fields(resources.get("limits")), **stated}
+    return {name: _amount(value) for name, value in stated.items()}
 
 
 def _amount(value: Any) -> int:

@@ -1,55 +1,222 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Holds the quota of one whole tenant: the sum over its super objects, asked before one more goes down.
+"""Holds the quota of one whole tenant: asked before each write to the super cluster.
 
-Counted only while the tenant's SyncPolicy has a quota. What the caches do not show yet is counted from the
-moment when its creation was allowed.
+Counts and bytes are those of the super cluster's caches. CPU, memory and the like are summed only where the
+tenant's SyncPolicy limits them. What the caches do not show yet is reserved from the moment when its write
+was allowed until they do, or until it failed.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+
+import msgspec
 
 from syncer.caches.cached_object import CachedObject
+from syncer.caches.stored_totals import Totals
 from syncer.core.objects import Object
-from syncer.core.plan import Create, Patch, Plan, Refusal, Side
-from syncer.policy.quota import TenantUsage
-from syncer.policy.sync_policy import SyncPolicy
+from syncer.core.patches import patched
+from syncer.core.plan import Action, Create, IssueTokens, Patch, Plan, Refusal, Side, Wait
+from syncer.policy import limits, quantity
+from syncer.policy.limits import STORED_BYTES
+from syncer.policy.quota import TenantUsage, unstated
+from syncer.policy.sync_policy import DEFAULT, SyncPolicy
 from syncer.policy.usage import of_object
 from syncer.tenant.deletions import SyncKey
 
-COUNTED = ("Pod", "Service", "PersistentVolumeClaim", "ConfigMap", "Secret")
+QUOTA_EXCEEDED = "QuotaExceeded"
+# Objects that wait for room, and how many of them are planned again when something has ended.
+_MAX_REFUSED = 10_000
+_AGAIN = 16
+# What limits CPU, memory and the like is summed of these kinds. Counts and bytes are not among their names.
+_SUMMED: Mapping[str, tuple[str, ...]] = {
+    "Pod": ("pods", "requests.", "limits."),
+    "Service": ("services.",),
+    "PersistentVolumeClaim": ("requests.storage", ".storageclass.storage.k8s.io/"),
+}
+
+
+class _Stored:
+    """The totals of a tenant, by the names of limits."""
+
+    def __init__(self, totals: Callable[[], Totals], kinds: Mapping[str, str]) -> None:
+        self._totals = totals
+        self._kinds = kinds
+
+    @property
+    def stored_bytes(self) -> int:
+        return self._totals().stored_bytes
+
+    def count(self, name: str) -> int:
+        kind = self._kinds.get(name)
+        return 0 if kind is None else self._totals().counts[kind]
 
 
 class TenantQuota:
-    """`counts` is false for a tenant without a quota, and all else does nothing then."""
+    """`names` are those of kinds in limits; `totals` gives what the tenant has in the super cluster.
 
-    def __init__(self) -> None:
-        self._usage = TenantUsage()
-        self.counts = False
+    `overhead` gives what pods of a runtime class take beside their containers, if that is known: the super
+    cluster's admission adds it.
+    """
 
-    def start(self, policy: SyncPolicy | str, objects: Iterable[tuple[SyncKey, CachedObject]]) -> None:
-        """Count all of the tenant's super objects anew, if the policy has a quota."""
-        self._usage = TenantUsage()
-        self.counts = isinstance(policy, SyncPolicy) and bool(policy.quota)
-        if self.counts:
-            for item, found in objects:
-                self._usage.count(item, of_object(item[0], found.load()))
+    def __init__(
+        self,
+        names: Mapping[str, str],
+        totals: Callable[[], Totals],
+        overhead: Callable[[str], Object | None] = lambda _: None,
+    ) -> None:
+        self._names = names
+        self._stored = _Stored(totals, {name: kind for kind, name in names.items()})
+        self._overhead = overhead
+        self._policy = DEFAULT
+        self._summed: frozenset[str] = frozenset()
+        self._hard = limits.DEFAULTS
+        self._usage = TenantUsage(self._hard, self._stored)
+        self._written: dict[SyncKey, str] = {}
+        self._refused: dict[SyncKey, None] = {}
 
-    def changed(self, item: SyncKey, found: CachedObject | None) -> None:
-        """A super object changed, or was deleted."""
-        if not self.counts or item[0] not in COUNTED:
+    def start(
+        self, policy: SyncPolicy | str, objects: Callable[[str], Iterable[tuple[SyncKey, CachedObject]]]
+    ) -> None:
+        """Take a policy, and count anew; `objects` gives the tenant's super objects of a kind."""
+        self._policy = policy if isinstance(policy, SyncPolicy) else DEFAULT
+        self._summed = frozenset(kind for kind in _SUMMED if self._is_limited(kind))
+        self._hard = limits.in_force(self._policy.quota)
+        self._usage = TenantUsage(self._hard, self._stored)
+        self._written.clear()
+        self._refused.clear()
+        for kind in self._summed:
+            for item, found in objects(kind):
+                self._usage.count(item, of_object(kind, found.load()))
+
+    def _is_limited(self, kind: str) -> bool:
+        return any(part in name for name, _ in self._policy.quota for part in _SUMMED[kind])
+
+    def changed(self, item: SyncKey, found: CachedObject | None, *, is_relisting: bool) -> bool:
+        """A super object changed, or was deleted; returns whether that may have made room."""
+        is_less = found is None
+        if item[0] in self._summed:
+            if found is None:
+                self._usage.remove(item)
+            else:
+                is_less |= self._usage.count(item, of_object(item[0], found.load()))
+        version = self._written.get(item)
+        if version is None:
+            return is_less
+        # What was created is not gone before it was there: an earlier object of its name is.
+        is_shown = version != "" if found is None else is_relisting or version in ("", found.version)
+        if is_shown:
+            del self._written[item]
+            self._usage.release(item)
+        return is_less
+
+    def admit(self, item: SyncKey, plan: Plan, found: Object | None) -> Plan:
+        """The plan, or what is left of it if it would exceed a limit; what it writes is reserved.
+
+        A refused plan still brings up what the super cluster says, and deletes.
+        """
+        refused = self._refusals(item, plan, found)
+        if not refused:
+            self._refused.pop(item, None)
+            return plan
+        if len(self._refused) < _MAX_REFUSED:
+            self._refused[item] = None
+        actions = tuple(each for each in plan.actions if not _is_growth(each))
+        if any(isinstance(each, Create) for each in plan.actions):
+            actions = tuple(each for each in actions if not isinstance(each, IssueTokens))
+        # Planned again by each patrol, until there is room.
+        return replace(plan, actions=actions, refusals=(*plan.refusals, *refused), is_partial=True)
+
+    def _refusals(self, item: SyncKey, plan: Plan, found: Object | None) -> tuple[Refusal, ...]:
+        kind = item[0]
+        growing = [each for each in plan.actions if _is_growth(each)]
+        if not growing:
+            if item in self._written:
+                del self._written[item]
+                self._usage.release(item)
+            return ()
+        more: dict[str, int] = {}
+        after, size_bytes = found, 0
+        for action in growing:
+            if isinstance(action, Create):
+                if kind == "Pod" and (missing := unstated(action.body, self._policy)):
+                    return missing
+                after = action.body
+                more[self._names.get(kind, "")] = quantity.UNIT
+            elif isinstance(action, Patch) and kind in self._summed:
+                after = patched(after or {}, action)
+            # Of a patch never less than what the object grows by.
+            size_bytes += len(msgspec.json.encode(action.body)) if isinstance(action, Create | Patch) else 0
+        if kind in self._summed and after is not None:
+            usage = of_object(kind, self._with_overhead(kind, after))
+            more |= usage if found is None else self._usage.difference(item, usage)
+        more[STORED_BYTES] = size_bytes * quantity.UNIT
+        refusal = self._usage.excess(item, more)
+        if refusal is not None and found is not None:
+            # A large object that is written anew is little more than it was.
+            more[STORED_BYTES] = self._growth_bytes(found, growing) * quantity.UNIT
+            refusal = self._usage.excess(item, more)
+        if refusal is not None:
+            self._written.pop(item, None)
+            self._usage.release(item)
+            return (refusal,)
+        self._usage.reserve(item, more)
+        # Until the answer says which version has it, a creation alone is known by its being there.
+        self._written[item] = "" if found is None else "unknown"
+        return ()
+
+    @staticmethod
+    def _growth_bytes(found: Object, growing: Iterable[Action]) -> int:
+        after = found
+        for action in growing:
+            if isinstance(action, Patch):
+                after = patched(after, action)
+        return len(msgspec.json.encode(after)) - len(msgspec.json.encode(found))
+
+    def _with_overhead(self, kind: str, value: Object) -> Object:
+        """A pod with what the super cluster's admission gives it for its runtime class."""
+        spec = value.get("spec")
+        if kind != "Pod" or type(spec) is not dict or "overhead" in spec:
+            return value
+        name = spec.get("runtimeClassName")
+        overhead = self._overhead(name) if type(name) is str and name else None
+        return value if overhead is None else {**value, "spec": {**spec, "overhead": overhead}}
+
+    def written(self, item: SyncKey, version: str | None, cached: CachedObject | None) -> None:
+        """What was allowed has been written as this version: it is counted once the caches have it."""
+        if item not in self._written:
             return
-        if found is None:
-            self._usage.remove(item)
-        else:
-            self._usage.count(item, of_object(item[0], found.load()))
+        if cached is not None and cached.version == version:
+            del self._written[item]
+            self._usage.release(item)
+        elif version and self._written[item]:
+            self._written[item] = version
 
-    def refusal(self, item: SyncKey, plan: Plan, found: Object | None, policy: SyncPolicy) -> Refusal | None:
-        """The limit that a plan would exceed; without one, what it creates counts from now on."""
-        if not self.counts or item[0] not in COUNTED:
+    def forget(self, item: SyncKey) -> bool:
+        """A write was refused by the super cluster, or its object is gone; returns whether that made room."""
+        self._written.pop(item, None)
+        self._refused.pop(item, None)
+        return self._usage.release(item)
+
+    def refused_items(self) -> list[SyncKey]:
+        """Some objects that were refused, to be planned again where something has ended. Each comes once."""
+        found = list(self._refused)[:_AGAIN]
+        for item in found:
+            del self._refused[item]
+        return found
+
+    def wait_for_room(self) -> Wait | None:
+        """What the Secret of a pod's tokens waits for, where the tenant has no room left."""
+        if self._usage.used(STORED_BYTES) < self._hard[STORED_BYTES]:
             return None
-        for action in plan.actions:
-            if isinstance(action, Create) and action.side is Side.SUPER:
-                return self._usage.try_add(item, of_object(item[0], action.body), policy)
-            if isinstance(action, Patch) and action.side is Side.SUPER and "spec" in action.body and found:
-                patched = {**found, "spec": {**found.get("spec", {}), **action.body["spec"]}}
-                return self._usage.try_add(item, of_object(item[0], patched), policy)
-        return None
+        return Wait(
+            QUOTA_EXCEEDED,
+            f"the tokens of the pod exceed the tenant's quota: {STORED_BYTES} is used up "
+            f"(SyncPolicy field spec.quota.hard[{STORED_BYTES}])",
+        )
+
+
+def _is_growth(action: Action) -> bool:
+    """Whether an action makes more of the super cluster's objects. Statuses of a pod's gates are small."""
+    if isinstance(action, Create):
+        return action.side is Side.SUPER
+    return isinstance(action, Patch) and action.side is Side.SUPER and action.subresource != "status"

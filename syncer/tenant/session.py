@@ -35,12 +35,13 @@ from syncer.core.plan import Side
 from syncer.core.tenant_cluster import TenantCluster
 from syncer.core.view import SyncSettings
 from syncer.kinds.port import SYSTEM_NAMESPACE, KindSync, Scope
+from syncer.policy.limits import count_name
 from syncer.policy.sync_policy import DEFAULT, SyncPolicy
 from syncer.sharding.fenced_client import CheckedRequester, FencedClient
 from syncer.sharding.port import TenantOwnership
 from syncer.surroundings import COMPONENT, ApiClient
 from syncer.tenant.deletions import Deletions, SyncKey
-from syncer.tenant.quota import COUNTED, TenantQuota
+from syncer.tenant.quota import TenantQuota
 from syncer.tenant.view import NAMESPACE, TenantView
 from syncer.tenant.waits import Lookup, Waits
 from syncer.vnodes.desired import is_own_vnode
@@ -112,7 +113,11 @@ class TenantSession:
         self._assumed: dict[SyncKey, tuple[str, str]] = {}
         self._waits = Waits()
         self.vnodes: TenantVNodes | None = None
-        self.quota = TenantQuota()
+        self.quota = TenantQuota(
+            {name: count_name(sync.kind.resource) for name, sync in kinds.items()},
+            lambda: self._super.stored.of(self.tenant.key),
+            self._overhead,
+        )
         self.cache_budget: ByteBudget[CachedObject] = ByteBudget(
             max_cache_bytes, lambda each: each.size_bytes
         )
@@ -207,14 +212,26 @@ class TenantSession:
         return True
 
     def start_quota(self) -> None:
-        """Count what the tenant has in the super cluster, if its policy limits that."""
-        found = (
-            (item, cached)
-            for kind in COUNTED
-            for item in self._super_items(kind, self._kinds[kind])
-            if (cached := self.cached_super(item)) is not None
-        )
-        self.quota.start(self._policy, found)
+        """Count what the tenant has in the super cluster against the limits of its policy."""
+        self.quota.start(self._policy, self._super_objects)
+
+    def _super_objects(self, kind: str) -> Iterable[tuple[SyncKey, CachedObject]]:
+        for item in self._super_items(kind, self._kinds[kind]):
+            if (cached := self.cached_super(item)) is not None:
+                yield item, cached
+
+    def _overhead(self, runtime_class: str) -> Object | None:
+        """What pods of a runtime class of the super cluster take beside their containers, if it is known."""
+        item = ("RuntimeClass", "", runtime_class)
+        found = self.cached_super(item) if self.has_kind(item[0]) else None
+        overhead = None if found is None else found.load().get("overhead")
+        fixed = overhead.get("podFixed") if isinstance(overhead, dict) else None
+        return fixed if isinstance(fixed, dict) else None
+
+    def retry_refused(self) -> None:
+        """Have some objects planned again that had no room: something has ended."""
+        for item in self.quota.refused_items():
+            self._enqueue(self, item)
 
     def forget_verified(self) -> None:
         """Have the next patrol plan every object."""
@@ -420,8 +437,8 @@ class TenantSession:
         elif is_deleted:
             self.deletions.note_confirmed(Side.TENANT, item)
         self._forget_verified(item, is_relisting=is_relisting)
-        if self.quota.counts:
-            self.quota.changed(item, self.cached_super(item))
+        if self.quota.changed(item, self.cached_super(item), is_relisting=is_relisting) and self.is_attached:
+            self.retry_refused()
         self.touched(Side.SUPER, item)
 
     def _forget_verified(self, item: SyncKey, *, is_relisting: bool) -> None:
@@ -566,6 +583,8 @@ class TenantSession:
         self._assumed.pop(item, None)
         for side in Side:
             self.deletions.note_confirmed(side, item)
+        if self.quota.forget(item):
+            self.retry_refused()
 
     def view(self) -> TenantView:
         return TenantView(self, self._super, self._kinds)

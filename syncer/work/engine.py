@@ -240,11 +240,9 @@ class Engine:
         # `plan` may change what it is given: reports need the tenant's identity alone.
         subject = None if tenant is None else _subject(tenant)
         plan = sync.plan((item[1], item[2]), tenant, found, view)
-        if isinstance(session.policy, str):
-            if _creates_in_super(plan):
-                plan = Plan(wait=Wait("SyncPolicyUnusable", session.policy))
-        elif (refusal := session.quota.refusal(item, plan, found, session.policy)) is not None:
-            plan = Plan(refusals=(refusal,))
+        if isinstance(session.policy, str) and _creates_in_super(plan):
+            plan = Plan(wait=Wait("SyncPolicyUnusable", session.policy))
+        plan = session.quota.admit(item, plan, found)
         self._metrics.plans.inc()
         is_waiting = plan.wait is not None or plan.conflict is not None or bool(plan.refusals)
         # Before any request: what changes during one has the item planned again.
@@ -270,8 +268,11 @@ class Engine:
             await self._report(session, item, error.plan, subject)
             raise
         except ApiError as error:
+            if error.status.code < 500:
+                session.quota.forget(item)
             await self._reports.failed(session, item, error, subject)
             raise
+        session.quota.written(item, versions.super_version, session.cached_super(item))
         if not is_waiting:
             # Not before: a pod's condition that is taken back and set again at each try is two changes, and
             # each change of a pod has it tried again at once.
@@ -313,6 +314,8 @@ class Engine:
         """Carry out one action. Returns the object that stands in the way of a creation."""
         match action:
             case IssueTokens():
+                if (full := session.quota.wait_for_room()) is not None:
+                    raise NotReadyError(full)
                 async with self._slots.yielded():
                     missing = await self._tokens.issue(session, action)
                 if missing is not None:

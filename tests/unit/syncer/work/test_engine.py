@@ -38,7 +38,7 @@ class _AnsweringSession:
         self.client = SimpleNamespace(request=self._of_tenant)
         self.super_client = SimpleNamespace(request=self._of_super)
         self.policy = SimpleNamespace()
-        self.quota = SimpleNamespace(refusal=lambda *_: None)
+        self.quota = SimpleNamespace(admit=lambda _, plan, __: plan, written=lambda *_: None)
         self.is_attached = True
         self.last_error = ""
 

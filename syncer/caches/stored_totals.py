@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How much each tenant has in the super cluster: objects by kind, and the bytes of their JSON.
+
+Kept with each change, so that asking costs nothing, however much a tenant has.
+"""
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True)
+class Totals:
+    """`counts` by kind. `stored_bytes` is of the JSON without `managedFields`."""
+
+    stored_bytes: int = 0
+    counts: Counter[str] = field(default_factory=Counter)
+
+    def add(self, kind: str, count: int, size_bytes: int) -> None:
+        """Add so many objects of a kind; fewer than none are taken away."""
+        self.stored_bytes += size_bytes
+        if count:
+            self.counts[kind] += count
+            if not self.counts[kind]:
+                del self.counts[kind]
+
+    def add_all(self, other: "Totals", sign: int) -> None:
+        """Add another's, or take them away with a `sign` of -1."""
+        self.stored_bytes += sign * other.stored_bytes
+        for kind, count in other.counts.items():
+            self.add(kind, sign * count, 0)
+
+
+NOTHING = Totals()
+"""Not to be changed."""
+
+
+class StoredTotals:
+    """Totals of super namespaces, and of the tenants that own them."""
+
+    def __init__(self) -> None:
+        self._of_namespace: dict[str, Totals] = {}
+        self._of_key: dict[str, Totals] = {}
+        self._owners: dict[str, str] = {}
+
+    def of(self, key: str) -> Totals:
+        """What the tenant of a cluster key has. Read only."""
+        return self._of_key.get(key, NOTHING)
+
+    def add(self, super_namespace: str, kind: str, count: int, size_bytes: int) -> None:
+        """Objects of a super namespace came, or went."""
+        self._add(self._of_namespace, super_namespace, Totals(size_bytes, Counter({kind: count})), 1)
+        if (key := self._owners.get(super_namespace)) is not None:
+            self._add(self._of_key, key, Totals(size_bytes, Counter({kind: count})), 1)
+
+    def own(self, super_namespace: str, key: str | None) -> None:
+        """A super namespace has another owner, or none any more."""
+        before = self._owners.pop(super_namespace, None)
+        totals = self._of_namespace.get(super_namespace, NOTHING)
+        if before is not None:
+            self._add(self._of_key, before, totals, -1)
+        if key is not None:
+            self._owners[super_namespace] = key
+            self._add(self._of_key, key, totals, 1)
+
+    @staticmethod
+    def _add(where: dict[str, Totals], name: str, more: Totals, sign: int) -> None:
+        found = where.setdefault(name, Totals())
+        found.add_all(more, sign)
+        if not (found.stored_bytes or found.counts):
+            del where[name]

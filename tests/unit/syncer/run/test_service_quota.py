@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The quota of a tenant in a whole syncer: what goes down, what is refused and said, and what makes room."""
+
+import asyncio
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from daemonkit.kube.client import ApiError
+from daemonkit.kube.resources import CONFIG_MAPS, NAMESPACES, PODS, SERVICES, Resource, Status
+from devkit.kube.storage import Object
+from syncer.sources.policies import SYNC_POLICIES
+from tenancy import keys
+from tests.unit.syncer import objects
+from tests.unit.syncer.worlds import EVENTS, Plane, World, annotations_of, furnish, running
+
+pytestmark = pytest.mark.asyncio
+
+# A patrol comes every 30 s; what makes room is seen at once.
+SOON_S = 5.0
+
+
+def _set_quota(world: World, **hard: object) -> None:
+    policy: Object = {
+        "apiVersion": "vcnode.io/v1alpha1",
+        "kind": "SyncPolicy",
+        "metadata": {"namespace": "tenants", "name": "default"},
+        "spec": {"quota": {"hard": {name.replace("__", "."): value for name, value in hard.items()}}},
+    }
+    world.super.storage.put(SYNC_POLICIES, policy)
+
+
+def _refusals(plane: Plane, name: str) -> Iterator[str]:
+    for each in plane.objects(EVENTS).values():
+        if each["involvedObject"]["name"] == name and each["reason"] == "SyncRefused":
+            yield each["message"]
+
+
+def _is_refused(plane: Plane, name: str, what: str) -> bool:
+    return any(re.search(what, each) for each in _refusals(plane, name))
+
+
+def _pod(name: str, cpu: str | None = None, *, count: int = 1) -> Object:
+    resources: dict[str, Any] = {} if cpu is None else {"resources": {"requests": {"cpu": cpu}}}
+    containers = [{"name": f"c{number}", "image": "i", **resources} for number in range(count)]
+    return objects.pod(name, containers=containers)
+
+
+def _below(world: World, resource: Resource, prefix: str = "red-web") -> set[str]:
+    return {name for namespace, name in world.super.objects(resource) if namespace == prefix}
+
+
+def _resize(plane: Plane, name: str, container: int, cpu: str) -> None:
+    value = plane.storage.get(PODS, "web", name)
+    value["spec"]["containers"][container]["resources"] = {"requests": {"cpu": cpu}}
+    plane.storage.put(PODS, value)
+
+
+def _requested(world: World, name: str) -> list[str]:
+    containers = world.super.storage.get(PODS, "red-web", name)["spec"]["containers"]
+    return [each["resources"]["requests"]["cpu"] for each in containers]
+
+
+async def test_a_pod_states_what_a_quota_limits() -> None:
+    world = World({"one": "red"})
+    _set_quota(world, requests__cpu="4")
+    async with running(world):
+        plane = world.tenants["one"]
+        furnish(plane, _pod("bare"), _pod("stated", "1"))
+        await asyncio.sleep(20)
+        assert _below(world, PODS) == {"stated"}
+        assert _is_refused(plane, "bare", r"containers\[0\]\.resources\.requests\.cpu: must be specified")
+
+
+async def test_containers_that_are_resized_one_by_one_stay_within_the_quota() -> None:
+    world = World({"one": "red"})
+    _set_quota(world, requests__cpu="4")
+    async with running(world):
+        plane = world.tenants["one"]
+        furnish(plane, _pod("app", "100m", count=10))
+        await asyncio.sleep(20)
+        for number in range(10):
+            _resize(plane, "app", number, "3900m")
+            await asyncio.sleep(SOON_S)
+        # The others of the pod have 900m: there is room for 3100m.
+        assert _requested(world, "app") == ["100m"] * 10
+        assert _is_refused(plane, "app", r"requests\.cpu .* of 4 ")
+        for number in range(10):
+            _resize(plane, "app", number, "400m")
+        await asyncio.sleep(SOON_S)
+        assert _requested(world, "app") == ["400m"] * 10
+
+
+async def test_an_image_and_a_size_that_change_at_once_are_judged_together() -> None:
+    world = World({"one": "red"})
+    _set_quota(world, requests__cpu="4")
+    async with running(world):
+        plane = world.tenants["one"]
+        furnish(plane, _pod("app", "1"))
+        await asyncio.sleep(20)
+        value = plane.storage.get(PODS, "web", "app")
+        value["spec"]["containers"][0] |= {"image": "other", "resources": {"requests": {"cpu": "400"}}}
+        plane.storage.put(PODS, value)
+        await asyncio.sleep(40)
+        assert _requested(world, "app") == ["1"]
+        assert _is_refused(plane, "app", r"requests\.cpu 399 more, used 1 of 4 ")
+        plane.storage.delete(PODS, "web", "app")
+        await asyncio.sleep(10)
+        plane.cluster.create(PODS, _pod("next", "4"))
+        await asyncio.sleep(SOON_S)
+        assert _below(world, PODS) == {"next"}
+
+
+@pytest.mark.parametrize(
+    ("resource", "name", "make"),
+    [
+        (CONFIG_MAPS, "count/configmaps", objects.config_map),
+        (CONFIG_MAPS, "configmaps", objects.config_map),
+        (SERVICES, "count/services", lambda name: objects.service(name, ports=[{"port": 80}])),
+        (PODS, "count/pods", _pod),
+    ],
+    ids=["count/configmaps", "configmaps", "count/services", "count/pods"],
+)
+async def test_objects_are_counted(resource: Resource, name: str, make: Any) -> None:
+    world = World({"one": "red", "two": "blue"})
+    async with running(world):
+        plane = world.tenants["one"]
+        furnish(plane)
+        await asyncio.sleep(20)
+        # Kubernetes makes some in each of a tenant's Namespaces.
+        found = world.super.objects(resource).values()
+        there = sum(annotations_of(each).get(keys.CLUSTER) == "red" for each in found)
+        _set_quota(world, **{name: there + 3})
+        await asyncio.sleep(5)
+        kept = _below(world, resource)
+        for number in range(10):
+            plane.cluster.create(resource, make(f"o-{number}"))
+        await asyncio.sleep(40)
+        down = _below(world, resource) - kept
+        assert len(down) == 3
+        refused = {f"o-{number}" for number in range(10)} - down
+        of_count = name if name.startswith("count/") else f"count/{name}"
+        assert all(_is_refused(plane, each, f"tenant's quota: {of_count} 1 more") for each in refused)
+        plane.storage.delete(resource, "web", min(down))
+        await asyncio.sleep(10)
+        assert len(_below(world, resource) - kept) == 3
+
+
+async def test_namespaces_have_a_limit_without_a_policy() -> None:
+    world = World({"one": "red"})
+    async with running(world):
+        plane = world.tenants["one"]
+        for number in range(230):
+            plane.cluster.create(NAMESPACES, {"metadata": {"name": f"n-{number}"}})
+        await asyncio.sleep(60)
+        assert sum(name.startswith("red-") for _, name in world.super.objects(NAMESPACES)) == 200
+        assert any(
+            "count/namespaces 1 more, used 200 of 200" in each["message"]
+            for each in plane.objects(EVENTS).values()
+        )
+
+
+async def test_what_a_tenant_has_below_is_limited_in_bytes() -> None:
+    world = World({"one": "red"})
+    _set_quota(world, **{"vcnode.io/stored-bytes": "110k"})
+    async with running(world):
+        plane = world.tenants["one"]
+        furnish(plane, *(objects.config_map(f"c-{number}", "x" * 30_000) for number in range(5)))
+        await asyncio.sleep(20)
+        down = {each for each in _below(world, CONFIG_MAPS) if each.startswith("c-")}
+        assert len(down) == 3
+        refused = {f"c-{number}" for number in range(5)} - down
+        assert all(_is_refused(plane, each, r"vcnode\.io/stored-bytes .* of 110000 ") for each in refused)
+        # What is there may be written anew, and become smaller.
+        for name, text in zip(sorted(down), ("y" * 30_000, "", ""), strict=True):
+            value = plane.storage.get(CONFIG_MAPS, "web", name)
+            value["data"] = {"text": text}
+            plane.storage.put(CONFIG_MAPS, value)
+        await asyncio.sleep(40)
+        assert {each for each in _below(world, CONFIG_MAPS) if each.startswith("c-")} == down | refused
+
+
+async def test_what_the_super_cluster_refuses_takes_no_room() -> None:
+    world = World({"one": "red"})
+    _set_quota(world, requests__cpu="4")
+    async with running(world):
+        plane = world.tenants["one"]
+        furnish(plane)
+        await asyncio.sleep(20)
+        denied = ApiError(Status(code=403, reason="Forbidden", message="denied"))
+
+        def deny(path: str) -> None:
+            if path.endswith("/pods"):
+                raise denied
+
+        world.on_write = deny
+        plane.cluster.create(PODS, _pod("denied", "4"))
+        await asyncio.sleep(3)
+        world.on_write = lambda _: None
+        plane.storage.delete(PODS, "web", "denied")
+        plane.cluster.create(PODS, _pod("next", "4"))
+        await asyncio.sleep(40)
+        assert _below(world, PODS) == {"next"}
