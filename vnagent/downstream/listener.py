@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from daemonkit import logs
 from vnagent.transport.event_loop import watcher_of
-from vnagent.upstream.pool import KEEPALIVE_S
+from vnagent.transport.keepalive import keep_alive
 
 BACKLOG = 1024
 # So many accepts in one event, of 60 us each; the rest gets its turn after other connections had theirs. With
@@ -54,16 +54,17 @@ class Listener:
         self._make_room = make_room
         if kept is not None:
             kept.setblocking(False)
+            # The earlier process may have been an earlier version.
+            keep_alive(kept)
             self.sock = kept
             return
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
         self.sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
         try:
             self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            # Accepted sockets have these from here (Linux): one call for all, not three for each.
+            # Accepted sockets have these from here (Linux): one call for all, not some for each.
             self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEPALIVE_S)
+            keep_alive(self.sock)
             self.sock.bind((address, port))
             self.sock.listen(BACKLOG)
         except OSError:

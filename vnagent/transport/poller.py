@@ -34,6 +34,8 @@ WORKING_S = 0.01
 # Between two exchanges of a tenant's usage with other workers, of 2 us each. A worker receives a megabyte of
 # a stream meanwhile, at most. What is counted one by one is exchanged where it is counted.
 EXCHANGE_S = 0.001
+# Each socket's peer is checked in one of so many sweeps: every 16 s. A check takes 2 us.
+CHECK_SWEEPS = 64
 # What a tenant may owe. A longer pause is one that its clients notice.
 MAX_DEBT_S = 0.01
 
@@ -58,6 +60,10 @@ class PolledSocket(ABC):
     @abstractmethod
     def expire(self) -> None:
         """The deadline passed."""
+
+    @abstractmethod
+    def check_peer(self) -> None:
+        """End the connection if its peer has vanished."""
 
     @abstractmethod
     def fail(self) -> None:
@@ -305,6 +311,7 @@ class SocketPoller:
         self.own = PollGroup(self, OWN_EVENTS)
         self._groups: dict[str, PollGroup] = {}
         self._is_empty = asyncio.Event()
+        self._sweep_count = 0
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
@@ -377,6 +384,10 @@ class SocketPoller:
         for tenant in [tenant for tenant, group in self._groups.items() if group.is_empty]:
             self._groups.pop(tenant).close()
         self.tenant_count = len(self._groups)
-        for polled in list(self.by_fd.values()):
+        self._sweep_count += 1
+        part = self._sweep_count % CHECK_SWEEPS
+        for fd, polled in list(self.by_fd.items()):
             if polled.deadline is not None and now >= polled.deadline:
                 self.call_guarded(polled, polled.expire)
+            elif fd % CHECK_SWEEPS == part:
+                self.call_guarded(polled, polled.check_peer)

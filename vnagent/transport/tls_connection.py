@@ -27,6 +27,7 @@ from typing import cast
 from daemonkit.admission.handshake_accounts import NO_COST, HandshakeCost
 from vnagent.transport.cipher import CIPHERTEXT, CIPHERTEXT_VIEW, PLAINTEXT, RECEIVE_BYTES, Cipher
 from vnagent.transport.handler import NO_USAGE, ByteUsage, ConnectionHandler, EndReason
+from vnagent.transport.keepalive import INFO_BYTES, has_vanished
 from vnagent.transport.poller import PolledSocket, PollGroup, SocketPoller
 
 # Unsent bytes above which the sender is paused, and below which it goes on.
@@ -498,6 +499,17 @@ class TlsConnection(PolledSocket):
             self.abort()
         else:
             self._handler.on_deadline()
+
+    def check_peer(self) -> None:
+        """End the connection if its peer has vanished with data in flight. An idle one the kernel ends."""
+        if self._cipher is None or self._is_closing:
+            return
+        try:
+            info = self._sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, INFO_BYTES)
+        except OSError:  # not TCP, as in tests
+            return
+        if has_vanished(info):
+            self._end(EndReason.RESET)
 
     def _break(self, reason: EndReason) -> None:
         """The connection broke within a write: report it from a clean stack."""

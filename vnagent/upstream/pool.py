@@ -23,6 +23,7 @@ from vnagent.core.kubelet_request import KubeletRequests
 from vnagent.core.upstream_request import UpstreamRequests
 from vnagent.transport.cipher import Cipher
 from vnagent.transport.handler import EndReason
+from vnagent.transport.keepalive import keep_alive
 from vnagent.transport.poller import PollGroup, SocketPoller
 from vnagent.transport.tls_connection import TlsConnection
 from vnagent.upstream.session import UpstreamSession
@@ -36,8 +37,6 @@ MAX_IDLE = 64
 DIAL_S = 5.0
 # For the body of a refusal, a sentence.
 REFUSAL_S = 5.0
-# Detects peers that vanished without a FIN, also under tunnels that are idle for hours.
-KEEPALIVE_S = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -561,8 +560,7 @@ class UpstreamPool:
             self.poller.loop.call_soon(connection.on_end, EndReason.RESET)
             return
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEPALIVE_S)
+        keep_alive(sock)
         with contextlib.suppress(OSError):  # in progress, or refused: the transport reports it
             sock.connect((host, address.port))
         session = self._session.current(self.poller.now) if may_resume else None

@@ -8,10 +8,10 @@ import socket
 
 import pytest
 
+from tests.functional.vnagent.transport.test_keepalive import KEEPALIVE
 from tests.waiting import holds_within
 from vnagent.downstream.listener import READY_BY_ACCEPT, Listener
 from vnagent.transport.event_loop import AgentLoop, watcher_of
-from vnagent.upstream.pool import KEEPALIVE_S
 
 
 async def accepted(taken: list[socket.socket], count: int) -> None:
@@ -30,8 +30,7 @@ async def test_accepted_sockets_inherit_the_listeners_options() -> None:
             await accepted(taken, 1)
             with contextlib.closing(taken[0]) as sock:
                 assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 1
-                assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
-                assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == KEEPALIVE_S
+                assert {option: sock.getsockopt(*option) for option in KEEPALIVE} == KEEPALIVE
                 assert not sock.getblocking()
     finally:
         listener.stop()

@@ -2,6 +2,7 @@
 """What readers of the kubelet's pages rely on in a pool: for the real one, and for the unit tests' fake."""
 
 import asyncio
+import socket
 import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -15,11 +16,14 @@ from devkit.kubelet.replies import Exchange, FakeReply
 from devkit.kubelet.server import FakeKubelet, kubelet_context
 from devkit.pki import Authority
 from tests.functional.vnagent.node import NAME
+from tests.functional.vnagent.transport.test_keepalive import KEEPALIVE
 from tests.unit.vnagent.fake_upstream_pool import FakeUpstreamPool
 from tests.unit.vnagent.upstream.fake_transports import ResponseRecorder
 from tests.waiting import until
 from vnagent.core.head import ResponseHead
+from vnagent.transport.keepalive import keep_alive
 from vnagent.transport.poller import SocketPoller
+from vnagent.upstream import pool as pooling
 from vnagent.upstream.page_fetch import FETCH_S, FetchError, fetch_page
 from vnagent.upstream.pool import UpstreamAddress, UpstreamPool
 
@@ -137,3 +141,16 @@ async def test_an_address_without_a_server_is_passed_over(tmp_path: Path) -> Non
         pool.close_idle()
         assert await fetch_page(pool, "/pods") == first
         assert pool.full_count + pool.resumed_count == 2
+
+
+async def test_dialled_sockets_ask_for_their_peer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[dict[tuple[int, int], int]] = []
+
+    def recorded(sock: socket.socket) -> None:
+        keep_alive(sock)
+        found.append({option: sock.getsockopt(*option) for option in KEEPALIVE})
+
+    monkeypatch.setattr(pooling, "keep_alive", recorded)
+    async with real_pool(tmp_path, 200) as pool:
+        await fetch_page(pool, "/pods")
+    assert found == [KEEPALIVE]
