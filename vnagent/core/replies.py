@@ -9,10 +9,10 @@ which the apiserver wraps into a Status itself.
 
 import json
 import re
-from collections.abc import Callable
 from http import HTTPStatus
 
 from vnagent.core.head import ResponseHead
+from vnagent.core.kubelet_sentences import known_sentence
 from vnagent.core.requests import STREAMS, SUBPROTOCOL, ContainerLogs, Endpoint, Protocol, Stream
 
 _REASONS = {
@@ -245,37 +245,9 @@ def accepted_protocols(head: ResponseHead) -> str | None:
     return ", ".join(filter(SUBPROTOCOL.fullmatch, re.split(r",[ \t]*", value))) or None
 
 
-def _rewrite_waiting(match: re.Match[str]) -> str:
-    return f"container is waiting to start: {match[1]}"
-
-
-# The kubelet's sentences that help a tenant and name only its own pod. Each is matched as a whole
-# and rewritten; an unknown text is replaced by a neutral one.
-# regex-input: 2048 characters: `translate_refusal` cuts the kubelet's text
-_SENTENCES: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], str]], ...] = (
-    (
-        re.compile(r'container "[^"]*" in pod "[^"]*" is waiting to start: ([A-Za-z]{1,64})\b.*', re.S),
-        _rewrite_waiting,
-    ),
-    (
-        re.compile(r'container "[^"]*" in pod "[^"]*" is not available'),
-        lambda _: "container is not available",
-    ),
-    (
-        re.compile(r'container "[^"]*" in pod "[^"]*" is terminated'),
-        lambda _: "container is terminated",
-    ),
-    (
-        re.compile(r'previous terminated container "[^"]*" in pod "[^"]*" not found'),
-        lambda _: "previous terminated container not found",
-    ),
-    (re.compile(r'.*container not found \("[^"]*"\)', re.S), lambda _: "container is not running"),
-    (
-        re.compile(r"you must specify at least 1 of stdin, stdout, stderr"),
-        lambda _: "you must specify at least 1 of stdin, stdout, stderr",
-    ),
-    (re.compile(r'"?port"? query parameter is required'), lambda _: "port is required"),
-)
+# enableDebuggingHandlers: false. It is about the node, whatever the request is.
+_DISABLED = ("Debug endpoints are disabled.", "logs endpoint is disabled.")
+_DISABLED_TEXT = "logs and streams are switched off at {hop} (enableDebuggingHandlers)"
 
 
 _NO_SUBPROTOCOL = (
@@ -308,12 +280,9 @@ def translate_refusal(
     if hop == "apiserver":
         text = _message_of_status(text)
     text = text[:2048]
-    sentence = None
-    for pattern, rewrite in _SENTENCES:
-        match = pattern.fullmatch(text)
-        if match is not None:
-            sentence = rewrite(match)
-            break
+    if status == 405 and text in _DISABLED:
+        return 502, f"{hop}-failed", _DISABLED_TEXT.format(hop=_HOPS[hop])
+    sentence = known_sentence(text)
     if status == 404:
         return 404, f"{hop}-not-found", None
     if status in {400, 422, 429}:

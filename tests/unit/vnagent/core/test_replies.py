@@ -331,6 +331,169 @@ def test_refusals_of_the_kubelet(
     assert translate_refusal(SPDY, status, body) == of_streams
 
 
+TEN, ID = "shop_ten-a-web", "containerd://" + "3a" * 32
+PATH = "/var/log/pods/ten-a-web_shop_e226d19c/app/0.log"
+# Each sentence of the kubelet's own sources (see `replies`) with its status there, and what is said of it.
+OF_LOGS = (
+    ('container "app" in pod "shop" is not available', 400, "container is not available"),
+    (
+        'previous terminated container "app" in pod "shop" not found',
+        400,
+        "previous terminated container not found",
+    ),
+    ('container "app" in pod "shop" is terminated', 400, "container is terminated"),
+    (
+        'container "app" in pod "shop" is waiting to start: image can\'t be pulled',
+        400,
+        "container is waiting to start: image can't be pulled",
+    ),
+    (
+        'container "app" in pod "shop" is waiting to start: trying and failing to pull image',
+        400,
+        "container is waiting to start: trying and failing to pull image",
+    ),
+    *(
+        (
+            f'container "app" in pod "shop" is waiting to start: {each}',
+            400,
+            f"container is waiting to start: {each}",
+        )
+        for each in (
+            *("ContainerCreating", "PodInitializing", "CrashLoopBackOff", "RunContainerError"),
+            *("ImageInspectError", "ErrImageNeverPull", "InvalidImageName", "CreateContainerConfigError"),
+            *("PreCreateHookError", "CreateContainerError", "PreStartHookError", "PostStartHookError"),
+        )
+    ),
+    (
+        'container "app" in pod "shop" is waiting to start - no logs yet',
+        400,
+        "container is waiting to start - no logs yet",
+    ),
+    ('pod "shop" cannot be found - no logs available', 400, "pod cannot be found - no logs available"),
+    (
+        f"unable to retrieve container logs for {ID}",
+        400,
+        "the runtime has the container no more",
+    ),
+    ("container status is nil", 400, "the runtime has no status of the container"),
+    (
+        f'failed to open log file "{PATH}": open {PATH}: no such file or directory',
+        400,
+        "the log file is gone",
+    ),
+    (f'failed to open log file "{PATH}": open {PATH}: permission denied', 400, "the log file is unreadable"),
+    (f'failed to read log file "{PATH}": input/output error', 400, "the log file is unreadable"),
+    (f'failed to tail 10 lines of log file "{PATH}": input/output error', 400, "the log file is unreadable"),
+    (f'failed to seek 0 in log file "{PATH}": bad file descriptor', 400, "the log file is unreadable"),
+    (f'failed to reset seek in log file "{PATH}": bad file descriptor', 400, "the log file is unreadable"),
+    (
+        f'failed to try resolving symlinks in path "{PATH}": lstat {PATH}: no',
+        400,
+        "the log file is unreadable",
+    ),
+    (
+        "failed to create fsnotify watcher: too many open files",
+        400,
+        "the kubelet cannot follow the log: the node has no inotify instance or watch left",
+    ),
+    (
+        'failed to watch directory "/var/log/pods/ten-a-web_shop_e226d19c/app": no space left on device',
+        400,
+        "the kubelet cannot follow the log: the node has no inotify instance or watch left",
+    ),
+    ('unsupported log format: "ten-a-web"', 400, "the log file is of no known format"),
+    ('failed to get parse function: unsupported log format: "x"', 400, "the log file is of no known format"),
+    ('{"message": "Unable to decode query."}', 400, "unable to decode query"),
+    ('{"message": "Invalid request."}', 422, "invalid combination of log options"),
+    ('invalid stream type "Std"', 400, "invalid stream type"),
+    (
+        'unable to return the given log stream: "Stdout". '
+        "Please enable PodLogsQuerySplitStreams feature gate in kubelet",
+        400,
+        "the kubelet has no separate streams (feature gate PodLogsQuerySplitStreams)",
+    ),
+)
+OF_STREAMS = (
+    ('container not found ("app")', 500, "container is not running"),
+    (f"container app not found in pod {TEN}", 500, "container is not running"),
+    (f"pod {TEN} not found", 500, "pod is not running"),
+    (f'pod not found ("{TEN}")', 500, "pod is not running"),
+    (f"failed to find sandboxID for pod {TEN}(s-1)", 500, "pod is not running"),
+    (
+        f"failed to find sandboxID for pod {TEN}(s-1): rpc error: code = Unavailable",
+        500,
+        "pod is not running",
+    ),
+    ("rpc error: code = Unknown desc = sandbox container is not running", 500, "pod is not running"),
+    (
+        "rpc error: code = Unknown desc = container is in CONTAINER_EXITED state",
+        500,
+        "container is in CONTAINER_EXITED state",
+    ),
+    (
+        "rpc error: code = InvalidArgument desc = tty and stderr cannot both be true",
+        500,
+        "tty and stderr cannot both be true",
+    ),
+    (
+        "rpc error: code = InvalidArgument desc = one of stdin, stdout, or stderr must be set",
+        500,
+        "one of stdin, stdout, or stderr must be set",
+    ),
+    (
+        "rpc error: code = ResourceExhausted desc = maximum number of in-flight requests exceeded",
+        429,
+        "maximum number of in-flight requests exceeded",
+    ),
+    (
+        "you must specify at least 1 of stdin, stdout, stderr",
+        400,
+        "you must specify at least 1 of stdin, stdout, stderr",
+    ),
+    ('query parameter "port" is required', 400, "port is required"),
+    ('query parameter "port" cannot be empty', 400, "port is required"),
+    ('unable to parse "x" as a port: strconv.ParseUint: parsing "x": invalid syntax', 400, "invalid port"),
+    ('port "0" must be > 0', 400, "invalid port"),
+)
+
+
+@pytest.mark.parametrize(("request_", "sentences"), [(LOGS, OF_LOGS), (SPDY, OF_STREAMS)])
+def test_each_sentence_of_a_kubelet_comes_through(
+    request_: ContainerLogs | Stream, sentences: tuple[tuple[str, int, str], ...]
+) -> None:
+    """With the kubelet's status, in words that name nothing of the super cluster or the node."""
+    for sentence, status, said in sentences:
+        reason = "kubelet-failed" if status == 500 else "kubelet-rejected"
+        assert translate_refusal(request_, status, sentence.encode()) == (status, reason, said), sentence
+        for secret in ("ten-a", "/var/log", "3a3a", "rpc error"):
+            assert secret not in said
+        # Not as a part of a text: the rest may name anything.
+        *_, text = translate_refusal(request_, status, f"{sentence} of ten-a-web".encode())
+        assert "ten-a" not in (text or "")
+
+
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        'pod "shop" does not exist',
+        'container "app" not found in pod "shop"',
+        "pod does not exist",
+        "pod not found",
+        "rpc error: code = NotFound desc = container not found",
+    ],
+)
+def test_what_a_kubelet_does_not_find_is_missing(sentence: str) -> None:
+    for request in (LOGS, SPDY):
+        assert translate_refusal(request, 404, sentence.encode()) == (404, "kubelet-not-found", None)
+
+
+def test_switched_off_handlers_are_the_nodes_fault() -> None:
+    said = "logs and streams are switched off at the kubelet of this node (enableDebuggingHandlers)"
+    for request in (LOGS, SPDY):
+        found = translate_refusal(request, 405, b"Debug endpoints are disabled.\n")
+        assert found == (502, "kubelet-failed", said)
+
+
 def test_a_silent_websocket_refusal_names_the_subprotocol() -> None:
     """With a word it is about our credential; so is any other stream's or log's."""
     status, reason, text = translate_refusal(WEBSOCKET, 403, b"")
