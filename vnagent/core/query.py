@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Query strings: parsed strictly into known parameters, written anew for the kubelet.
+"""Query strings: known parameters are parsed strictly and written anew for the kubelet, others are ignored.
 
-Go and Python disagree about `;`, bad escapes and repeated keys, and the kubelet reads a parameter it
-gets twice in its own way. So each endpoint has its list of parameters, each parameter its grammar,
-and anything else is refused instead of being passed on or dropped.
+Each endpoint has its list of parameters, each parameter its grammar. What is decided and what the kubelet
+gets are the same values, in one form each. What Go and Python, or two kubelets, read in different ways is
+refused: `;`, bad escapes, a parameter that comes twice. Unknown parameters a kubelet ignores, and clients
+send some to each endpoint (client-go `timeout`, others `pretty`): they go no further.
 """
 
 import binascii
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from urllib.parse import quote_plus
 
 # kubectl sends a few dozen at most; a command line of this many words is an attack on memory.
@@ -22,8 +23,6 @@ _RFC3339 = re.compile(
     r"T(?:[01][0-9]|2[0-3]):[0-5][0-9]:(?:[0-5][0-9]|60)(?:\.[0-9]{1,9})?"
     r"(?:Z|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])"
 )
-_TRUE = frozenset({"true", "1"})
-_BOOLEANS = frozenset({"true", "false", "1", "0"})
 
 
 class QueryError(Exception):
@@ -47,13 +46,15 @@ def split_query(query: str) -> list[tuple[str, str]]:
         raise QueryError("malformed-query")
     if query.count("&") >= MAX_PARAMETERS:
         raise QueryError("too-many-parameters")
-    return [_pair(part) for part in query.split("&")]
+    # Go's url.ParseQuery leaves out empty parts.
+    return [_pair(part) for part in query.split("&") if part]
 
 
 def _pair(part: str) -> tuple[str, str]:
-    key, equals, value = part.partition("=")
-    if not equals or not key:
-        raise QueryError("malformed-query")
+    # A name alone has the empty value, in Go too.
+    key, _, value = part.partition("=")
+    if "%" in key or "+" in key:
+        key = _unescaped(key)
     if "%" in value or "+" in value:
         value = _unescaped(value)
     if "\0" in value:
@@ -84,10 +85,6 @@ def _escaped(value: str) -> str:
     return quote_plus(value, encoding="latin-1")
 
 
-def _is_boolean(value: str) -> bool:
-    return value in _BOOLEANS
-
-
 def _is_count(value: str) -> bool:
     return _COUNT.fullmatch(value) is not None and int(value) < 2**63
 
@@ -114,9 +111,6 @@ def _is_time(value: str) -> bool:
 
 # v1 PodLogOptions as the kubelet's containerLogs reads them.
 _LOG_OPTIONS: dict[str, Callable[[str], bool]] = {
-    "follow": _is_boolean,
-    "previous": _is_boolean,
-    "timestamps": _is_boolean,
     "sinceSeconds": _is_positive,
     "sinceTime": _is_time,
     "tailLines": _is_count,
@@ -124,12 +118,19 @@ _LOG_OPTIONS: dict[str, Callable[[str], bool]] = {
     "limitBytes": _is_positive,
     "stream": _is_stream,
 }
-_STREAM_OPTIONS: dict[str, Callable[[str], bool]] = {
-    "input": _is_boolean,
-    "output": _is_boolean,
-    "error": _is_boolean,
-    "tty": _is_boolean,
-}
+_LOG_FLAGS = frozenset({"follow", "previous", "timestamps"})
+_STREAM_FLAGS = frozenset({"input", "output", "error", "tty"})
+
+
+def _log_flag(value: str) -> str:
+    """As apimachinery's Convert_Slice_string_To_bool: "0" and "false" in any case are false, all else is
+    true, also the empty value."""
+    return "false" if value == "0" or value.lower() == "false" else "true"
+
+
+def _is_set(value: str) -> bool:
+    """A flag of a stream or page. A kubelet knows "1" or "true"; clients in other languages write "True"."""
+    return value == "1" or value.lower() == "true"
 
 
 def parse_log_options(query: str) -> tuple[Options, bool]:
@@ -140,13 +141,13 @@ def parse_log_options(query: str) -> tuple[Options, bool]:
     seen: dict[str, str] = {}
     for key, value in split_query(query):
         is_valid = _LOG_OPTIONS.get(key)
-        if is_valid is None:
-            raise QueryError("unknown-parameter")
+        if is_valid is None and key not in _LOG_FLAGS:
+            continue
         if key in seen:
             raise QueryError("repeated-parameter")
-        if not is_valid(value):
+        if is_valid is not None and not is_valid(value):
             raise QueryError("malformed-parameter")
-        seen[key] = value
+        seen[key] = value if is_valid is not None else _log_flag(value)
     if "sinceSeconds" in seen and "sinceTime" in seen:
         raise QueryError("conflicting-parameters", 422)
     if "tail" in seen:
@@ -156,36 +157,42 @@ def parse_log_options(query: str) -> tuple[Options, bool]:
             raise QueryError("conflicting-parameters", 422)
         if tail != "all":
             seen["tailLines"] = tail
-    return tuple(seen.items()), seen.get("follow") in _TRUE
+    return tuple(seen.items()), seen.get("follow") == "true"
 
 
 def parse_stream_options(query: str, *, is_exec: bool, is_forward: bool) -> Options:
     """Read the parameters of exec (`command` may repeat), attach or portForward. Raises QueryError."""
-    grammar = {"port": _is_port} if is_forward else _STREAM_OPTIONS
-    options = split_query(query)
+    given = split_query(query)
+    if is_forward:
+        return _ports(value for key, value in given if key == "port")
+    options: list[tuple[str, str]] = []
     seen = set()
-    for key, value in options:
-        if is_exec and key == "command":
-            continue
-        is_valid = grammar.get(key)
-        if is_valid is None:
-            raise QueryError("unknown-parameter")
-        if key in seen and not is_forward:
-            raise QueryError("repeated-parameter")
-        if not is_valid(value):
-            raise QueryError("malformed-parameter")
-        seen.add(key)
+    for key, value in given:
+        if key in _STREAM_FLAGS:
+            if key in seen:
+                raise QueryError("repeated-parameter")
+            seen.add(key)
+            options.append((key, "1" if _is_set(value) else "0"))
+        elif is_exec and key == "command":
+            options.append((key, value))
     return tuple(options)
 
 
+def _ports(values: Iterable[str]) -> Options:
+    """kube-apiserver joins the ports of a WebSocket with commas (`streamParams`)."""
+    ports = [port for value in values for port in value.split(",", MAX_PARAMETERS)]
+    if len(ports) > MAX_PARAMETERS:
+        raise QueryError("too-many-parameters")
+    if not all(map(_is_port, ports)):
+        raise QueryError("malformed-parameter")
+    return tuple(("port", port) for port in ports)
+
+
 def parse_page_options(query: str) -> bool:
-    """Read the one parameter of stats/summary: whether only CPU and memory are wanted."""
-    options = split_query(query)
-    for key, value in options:
-        if key != "only_cpu_and_memory":
-            raise QueryError("unknown-parameter")
-        if not _is_boolean(value):
-            raise QueryError("malformed-parameter")
-    if len(options) > 1:
-        raise QueryError("repeated-parameter")
-    return bool(options) and options[0][1] in _TRUE
+    """Read the one parameter of stats/summary: whether only CPU and memory are wanted. No decision depends
+    on it, so what cannot be read is ignored, as on the other pages."""
+    try:
+        values = [value for key, value in split_query(query) if key == "only_cpu_and_memory"]
+    except QueryError:
+        return False
+    return len(values) == 1 and _is_set(values[0])

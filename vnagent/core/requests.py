@@ -244,11 +244,8 @@ def _parse_page(head: RequestHead, endpoint: Endpoint, query: str) -> PageReques
     refusal = _refuse_method(head, endpoint, ("GET", "HEAD", "POST") if is_stats else ("GET", "HEAD"))
     if refusal is not None:
         return refusal
-    try:
-        # The other pages take no parameter: a scraper's is ignored.
-        only_cpu_and_memory = parse_page_options(query) if is_stats else False
-    except QueryError as error:
-        return Refusal(endpoint, 400, error.reason, must_close=True)
+    # The other pages take no parameter: a scraper's is ignored.
+    only_cpu_and_memory = parse_page_options(query) if is_stats else False
     return PageRequest(endpoint, head.method == "HEAD", only_cpu_and_memory, _accepts_gzip(head))
 
 

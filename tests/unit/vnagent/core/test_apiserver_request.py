@@ -51,9 +51,9 @@ WEBSOCKET = (
     [
         ("", []),
         ("follow=true", [("follow", "true")]),
-        ("follow=0", [("follow", "0")]),
+        ("follow=0", [("follow", "false")]),
         ("previous=true", [("previous", "true")]),
-        ("timestamps=1", [("timestamps", "1")]),
+        ("timestamps=1", [("timestamps", "true")]),
         ("sinceSeconds=60", [("sinceSeconds", "60")]),
         ("sinceTime=2026-11-20T16:00:00%2B01:00", [("sinceTime", "2026-11-20T16:00:00+01:00")]),
         ("tailLines=0", [("tailLines", "0")]),
@@ -84,9 +84,9 @@ def test_each_parameter_of_a_log(query: str, expected: list[tuple[str, str]]) ->
                 *(("stdin", "1"), ("stdout", "1"), ("stderr", "1")),
             ],
         ),
-        ("command=&output=true&tty=true", [("command", ""), ("stdout", "true"), ("tty", "true")]),
+        ("command=&output=true&tty=true", [("command", ""), ("stdout", "1"), ("tty", "1")]),
         ("input=0&output=1&tty=0", [("stdin", "0"), ("stdout", "1"), ("tty", "0")]),
-        ("output=false&error=1", [("stdout", "false"), ("stderr", "1")]),
+        ("output=false&error=1", [("stdout", "0"), ("stderr", "1")]),
     ],
 )
 @pytest.mark.parametrize(("method", "fields"), [("POST", SPDY), ("GET", WEBSOCKET)])
