@@ -80,9 +80,12 @@ class _Shared:
     task: "asyncio.Task[_PageOutcome]"
 
     def is_current(self, now_s: float, max_age_s: float) -> bool:
-        """Whether it may answer a request of now. One that goes on may; one that has failed may not."""
+        """Whether it may answer a request of now. One that goes on may; one that has failed may not.
+
+        One that goes on may for longer: a slow kubelet would else be asked for the page again and again.
+        """
         if not self.task.done():
-            return now_s - self.begun_s < max_age_s
+            return now_s - self.begun_s < max(max_age_s, MAX_READ_AGE_S)
         if self.task.cancelled() or self.task.exception() is not None:
             return False
         outcome = self.task.result()

@@ -16,15 +16,17 @@ from vnagent.upstream.pool import UpstreamConnection, UpstreamPool
 INLINE_BYTES = 128 * 1024
 # A cadvisor page of 250 pods is 5 to 20 MB.
 MAX_PAGE_BYTES = 64 << 20
-# metrics-server gives up after 10 s.
-FETCH_S = 10.0
+# cadvisor and the runtime are asked for each container, which takes a busy kubelet tens of seconds.
+# Prometheus waits for up to its interval, a minute by default; metrics-server gives up after 10 s by itself.
+FETCH_S = 60.0
 
 # A list up to here is kept as a whole, so that an unchanged list is cheap: 250 pods of 20 KB are 5 MB.
 MAX_WHOLE_LIST_BYTES = 8 << 20
 # 110 pods of 9 MiB each (`core.list_splitter`) are 1 GiB, which is not kept. The limit bounds the work
 # for an endless answer.
 MAX_LIST_BYTES = 2 << 30
-# A kubelet writes some 100 MB/s. It begins within FETCH_S.
+# A kubelet has it in memory, and writes some 100 MB/s. Ownership is read from it: a read that hangs must not
+# keep the next one for longer.
 LIST_S = 30.0
 
 Collected = TypeVar("Collected")
@@ -197,7 +199,7 @@ async def fetch_list(
 
 
 async def _send(pool: UpstreamPool, path: str, fetch: _PageFetch, timeout_s: float) -> bytes:
-    fetch.connection = pool.acquire(fetch, pool.requests.page(path), timeout_s=FETCH_S, is_upgrade=False)
+    fetch.connection = pool.acquire(fetch, pool.requests.page(path), timeout_s=timeout_s, is_upgrade=False)
     try:
         async with asyncio.timeout(timeout_s):
             return await fetch.done

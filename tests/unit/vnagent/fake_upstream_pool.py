@@ -103,7 +103,8 @@ class FakeUpstreamPool:
     def acquire(
         self, exchange: ResponseHandler, request: bytes, *, timeout_s: float | None, is_upgrade: bool
     ) -> FakePooledConnection:
-        assert (timeout_s, is_upgrade) == (FETCH_S, False)
+        assert timeout_s in {FETCH_S, LIST_S}
+        assert not is_upgrade
         loop = self.poller.loop
         connection = FakePooledConnection(exchange, request, loop.time())
         self.connections.append(connection)

@@ -96,6 +96,24 @@ async def test_a_read_is_shared_for_its_maximum_age() -> None:
     assert len(served.kubelet.paths) == 2  # at 0 and, when it was 2.7 s old, anew
 
 
+async def test_a_slow_kubelets_page_is_served() -> None:
+    """12 s, as of a busy node with many pods: Prometheus may wait for a minute."""
+    served = ServedPages(FakeUpstreamPool(A, takes_s=12.0), 2.0)
+    assert await served.uids("ten-a", STATS) == ["t-ten-a-shop"]
+
+
+async def test_reads_of_a_slow_kubelet_do_not_pile_up() -> None:
+    """Each may be 64 MiB."""
+    served = ServedPages(FakeUpstreamPool(A, takes_s=50.0), 2.0)
+    tasks = Tasks("test")
+    waiting = []
+    for _ in range(40):
+        waiting.append(tasks.spawn(served.uids("ten-a", STATS), "request"))
+        await asyncio.sleep(1.0)
+    assert await asyncio.gather(*waiting) == [["t-ten-a-shop"]] * 40
+    assert len(served.kubelet.paths) == 4
+
+
 async def test_with_age_zero_each_request_reads() -> None:
     served = ServedPages(FakeUpstreamPool(A, takes_s=0.5), 0.0)
     await asyncio.gather(*(served.uids("ten-a") for _ in range(3)))
