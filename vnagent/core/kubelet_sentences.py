@@ -3,7 +3,7 @@
 
 They are those of Kubernetes 1.34 for logs, exec, attach and portForward: pkg/kubelet (server/server.go,
 kubelet_pods.go, kuberuntime), pkg/logs of k8s.io/cri-client, pkg/cri/streaming of k8s.io/kubelet; and some
-of containerd's. They have names of the super cluster, paths and ids, so each is matched as a whole and said
+of containerd's. They have names of the super cluster, paths and ids, so each is matched as a whole and shown
 in words of a closed set. Any other text stays with vn-agent.
 """
 

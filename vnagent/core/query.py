@@ -118,11 +118,11 @@ _LOG_OPTIONS: dict[str, Callable[[str], bool]] = {
     "limitBytes": _is_positive,
     "stream": _is_stream,
 }
-_LOG_FLAGS = frozenset({"follow", "previous", "timestamps"})
+_LOG_BOOLEANS = frozenset({"follow", "previous", "timestamps"})
 _STREAM_FLAGS = frozenset({"input", "output", "error", "tty"})
 
 
-def _log_flag(value: str) -> str:
+def _log_boolean(value: str) -> str:
     """As apimachinery's Convert_Slice_string_To_bool: "0" and "false" in any case are false, all else is
     true, also the empty value."""
     return "false" if value == "0" or value.lower() == "false" else "true"
@@ -141,13 +141,13 @@ def parse_log_options(query: str) -> tuple[Options, bool]:
     seen: dict[str, str] = {}
     for key, value in split_query(query):
         is_valid = _LOG_OPTIONS.get(key)
-        if is_valid is None and key not in _LOG_FLAGS:
+        if is_valid is None and key not in _LOG_BOOLEANS:
             continue
         if key in seen:
             raise QueryError("repeated-parameter")
         if is_valid is not None and not is_valid(value):
             raise QueryError("malformed-parameter")
-        seen[key] = value if is_valid is not None else _log_flag(value)
+        seen[key] = value if is_valid is not None else _log_boolean(value)
     if "sinceSeconds" in seen and "sinceTime" in seen:
         raise QueryError("conflicting-parameters", 422)
     if "tail" in seen:

@@ -21,7 +21,7 @@ KEEPALIVE_COUNT: Final = 7
 # With data in flight: nothing was acknowledged for so long, although it was sent again. Exponential back-off
 # from 0.2 s has sent it nine times by then.
 SILENT_MS: Final = 120_000
-_RETRANSMITS: Final = 5
+_LOST_COPIES: Final = 5
 # A peer without room is asked every 120 s at last (TCP_RTO_MAX): one lost question is not enough.
 _PROBES: Final = 2
 
@@ -49,5 +49,5 @@ def has_vanished(info: bytes, silent_ms: int = SILENT_MS) -> bool:
         return False
     retransmits, probes = _COUNTS.unpack_from(info)
     (last_ack_ms,) = _LAST_ACK.unpack_from(info)
-    is_unanswered = retransmits >= _RETRANSMITS or probes >= _PROBES
+    is_unanswered = retransmits >= _LOST_COPIES or probes >= _PROBES
     return bool(is_unanswered and last_ack_ms >= silent_ms)

@@ -35,7 +35,7 @@ WORKING_S = 0.01
 # a stream meanwhile, at most. What is counted one by one is exchanged where it is counted.
 EXCHANGE_S = 0.001
 # Each socket's peer is checked in one of so many sweeps: every 16 s. A check takes 2 us.
-CHECK_SWEEPS = 64
+CHECKED_PARTS = 64
 # What a tenant may owe. A longer pause is one that its clients notice.
 MAX_DEBT_S = 0.01
 
@@ -385,9 +385,9 @@ class SocketPoller:
             self._groups.pop(tenant).close()
         self.tenant_count = len(self._groups)
         self._sweep_count += 1
-        part = self._sweep_count % CHECK_SWEEPS
+        part = self._sweep_count % CHECKED_PARTS
         for fd, polled in list(self.by_fd.items()):
             if polled.deadline is not None and now >= polled.deadline:
                 self.call_guarded(polled, polled.expire)
-            elif fd % CHECK_SWEEPS == part:
+            elif fd % CHECKED_PARTS == part:
                 self.call_guarded(polled, polled.check_peer)

@@ -60,7 +60,7 @@ def test_the_options_end_an_idle_peer_within_150_s() -> None:
         keep_alive(near)
         assert {option: near.getsockopt(*option) for option in KEEPALIVE} == KEEPALIVE
     assert keepalive.KEEPALIVE_IDLE_S + keepalive.KEEPALIVE_INTERVAL_S * keepalive.KEEPALIVE_COUNT <= 150
-    assert keepalive.SILENT_MS / 1000 + SocketPoller.PERIOD_S * polling.CHECK_SWEEPS <= 150
+    assert keepalive.SILENT_MS / 1000 + SocketPoller.PERIOD_S * polling.CHECKED_PARTS <= 150
 
 
 def test_a_peer_that_answers_nothing_has_vanished() -> None:
@@ -105,7 +105,7 @@ def test_what_is_taken_for_vanished(retransmits: int, probes: int, last_ack_ms: 
 
 @pytest.mark.parametrize("is_server", [True, False])
 def test_each_peer_is_checked_in_turn(is_server: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The handler of a connection to a vanished peer is told, whether it reads or is paused."""
+    """The handler of a connection to a vanished peer gets that, whether it reads or is paused."""
     seen: list[bytes] = []
 
     def vanished(info: bytes) -> bool:
@@ -114,7 +114,7 @@ def test_each_peer_is_checked_in_turn(is_server: bool, monkeypatch: pytest.Monke
 
     async def body(poller: SocketPoller) -> None:
         async with connected_link(poller, is_server=is_server) as link:
-            monkeypatch.setattr(polling, "CHECK_SWEEPS", 1)
+            monkeypatch.setattr(polling, "CHECKED_PARTS", 1)
             monkeypatch.setattr(tls_connection, "has_vanished", vanished)
             link.transport.pause()
             await until(link.has_ended)

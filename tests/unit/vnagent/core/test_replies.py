@@ -333,7 +333,7 @@ def test_refusals_of_the_kubelet(
 
 TEN, ID = "shop_ten-a-web", "containerd://" + "3a" * 32
 PATH = "/var/log/pods/ten-a-web_shop_e226d19c/app/0.log"
-# Each sentence of the kubelet's own sources (see `replies`) with its status there, and what is said of it.
+# Each sentence of the kubelet's own sources (see `replies`) with its status there, and what a tenant reads.
 OF_LOGS = (
     ('container "app" in pod "shop" is not available', 400, "container is not available"),
     (
@@ -462,11 +462,11 @@ def test_each_sentence_of_a_kubelet_comes_through(
     request_: ContainerLogs | Stream, sentences: tuple[tuple[str, int, str], ...]
 ) -> None:
     """With the kubelet's status, in words that name nothing of the super cluster or the node."""
-    for sentence, status, said in sentences:
+    for sentence, status, shown in sentences:
         reason = "kubelet-failed" if status == 500 else "kubelet-rejected"
-        assert translate_refusal(request_, status, sentence.encode()) == (status, reason, said), sentence
+        assert translate_refusal(request_, status, sentence.encode()) == (status, reason, shown), sentence
         for secret in ("ten-a", "/var/log", "3a3a", "rpc error"):
-            assert secret not in said
+            assert secret not in shown
         # Not as a part of a text: the rest may name anything.
         *_, text = translate_refusal(request_, status, f"{sentence} of ten-a-web".encode())
         assert "ten-a" not in (text or "")
@@ -488,10 +488,10 @@ def test_what_a_kubelet_does_not_find_is_missing(sentence: str) -> None:
 
 
 def test_switched_off_handlers_are_the_nodes_fault() -> None:
-    said = "logs and streams are switched off at the kubelet of this node (enableDebuggingHandlers)"
+    shown = "logs and streams are switched off at the kubelet of this node (enableDebuggingHandlers)"
     for request in (LOGS, SPDY):
         found = translate_refusal(request, 405, b"Debug endpoints are disabled.\n")
-        assert found == (502, "kubelet-failed", said)
+        assert found == (502, "kubelet-failed", shown)
 
 
 def test_a_silent_websocket_refusal_names_the_subprotocol() -> None:
