@@ -23,6 +23,8 @@ class ApiClient(Protocol):
 
     @property
     def server(self) -> str: ...
+    @property
+    def peer_addresses(self) -> frozenset[str]: ...
 
     async def request(
         self,

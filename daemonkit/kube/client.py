@@ -38,6 +38,10 @@ MAX_IDLE = 4
 IDLE_S = 30.0
 
 
+# An API server of more replicas is behind one address, or has its name for few.
+MAX_PEERS = 16
+
+
 class ApiError(Exception):
     """The server answered with an error. `status.code` is the HTTP status code, `server` the server's URL."""
 
@@ -175,6 +179,8 @@ class Client:
         self._idle: list[_Idle] = []
         """The longest idle first."""
         self._expiry: asyncio.TimerHandle | None = None
+        self._peers: dict[str, None] = {}
+        self._peers_of = ""
 
     @classmethod
     def from_kubeconfig(cls, path: Path, *, user_agent: str = "vcnode", max_idle: int = MAX_IDLE) -> "Client":
@@ -206,6 +212,22 @@ class Client:
     @property
     def server(self) -> str:
         return self._credentials.current().access.server
+
+    @property
+    def peer_addresses(self) -> frozenset[str]:
+        """Where the server has proved by TLS to be who it is: its last MAX_PEERS addresses."""
+        return frozenset(self._peers)
+
+    def _note_peer(self, now: Current, connection: Connection) -> None:
+        if now.tls is None:
+            return
+        if self._peers_of != now.access.server:
+            self._peers_of = now.access.server
+            self._peers.clear()
+        self._peers.pop(connection.peer_address, None)
+        self._peers[connection.peer_address] = None
+        if len(self._peers) > MAX_PEERS:
+            self._peers.pop(next(iter(self._peers)))
 
     async def request(
         self,
@@ -317,6 +339,7 @@ class Client:
                 pass
         async with deadlines.next(CONNECT_TIMEOUT_S):
             connection = await _connected(now)
+        self._note_peer(now, connection)
         return await _asked(connection, data, deadlines, before_send)
 
     def _kept(self, now: Current) -> Connection | None:

@@ -46,6 +46,12 @@ class Connection(asyncio.Protocol):
         """Whether nothing has come that was not read, not even the end: fit for another request."""
         return not self._is_ended and not self._received
 
+    @property
+    def peer_address(self) -> str:
+        """The address of the other end; empty without a connection."""
+        found = None if self._transport is None else self._transport.get_extra_info("peername")
+        return str(found[0]) if found else ""
+
     async def handshake(self) -> None:
         """Wait until the peer has proved who it is. Raises OSError (ssl.SSLError among them)."""
         while not self._is_handshake_done and not self._is_ended:

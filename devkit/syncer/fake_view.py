@@ -28,6 +28,7 @@ class FakeView:
     tenant_objects: list[Object] = field(default_factory=list)
     super_objects: list[Object] = field(default_factory=list)
     unknown: frozenset[str] = frozenset()
+    api_server: frozenset[str] = frozenset()
 
     def in_tenant(self, kind: str, namespace: str, name: str) -> Object | None:
         return _find(self.tenant_objects, kind, namespace, name)
@@ -46,6 +47,9 @@ class FakeView:
             each for each in self.super_objects if (each.get("kind"), namespace_of(each)) == ("Pod", target)
         ]
         return {address for each in found for address in addresses_of(each)}
+
+    def api_server_addresses(self) -> Collection[str]:
+        return self.api_server
 
     def tenant_namespaces(self) -> Mapping[str, Mapping[str, str]]:
         return {name_of(each): labels_of(each) for each in self.tenant_objects if each["kind"] == "Namespace"}

@@ -17,7 +17,7 @@ handler: kata
 apiVersion: vcnode.io/v1alpha1
 kind: SyncPolicy
 metadata: {name: default, namespace: tenants}
-spec: {pods: {runtimeClasses: [kata]}}
+spec: {pods: {runtimeClasses: [kata], imagePull: AsWritten}} # nodes have the images, also without a registry
 END
 
 apt-get install --yes /vagrant/dist/vcnode-common_*.deb /vagrant/dist/vcnode-syncer_*.deb

@@ -151,6 +151,24 @@ class SuperCaches:
         """The addresses that the pods of a super namespace hold. Read only: they are shared."""
         return self._pod_addresses.get(super_namespace, {}).keys()
 
+    def addresses_in(self, root_namespace: str) -> frozenset[str]:
+        """The addresses of Services and Endpoints of the namespace that a tenant's control plane runs in.
+
+        None if that is a super namespace, in which tenants write.
+        """
+        if self._owners.get(root_namespace) is not None:
+            return frozenset()
+        found: set[object] = set()
+        for service in self.services(root_namespace):
+            spec = service.get("spec") or {}
+            found.update((*(spec.get("clusterIPs") or ()), spec.get("clusterIP")))
+        for name in self.names_in("Endpoints", root_namespace):
+            for subset in (
+                self.reflectors["Endpoints"].objects[root_namespace, name].load().get("subsets") or ()
+            ):
+                found.update(each.get("ip") for each in subset.get("addresses") or ())
+        return frozenset(str(each) for each in found if each and each != "None")
+
     # ---- changes
 
     def _changed(self, sync: KindSync, changes: Sequence[Change[CachedObject]]) -> None:

@@ -61,6 +61,9 @@ class View(Protocol):
     def pod_addresses(self, namespace: str) -> Collection[str]:
         """The addresses that the tenant's super pods of a namespace hold now (`addresses_of`)."""
 
+    def api_server_addresses(self) -> Collection[str]:
+        """Where the tenant's API server is by others' word than the tenant's, as text of `ipaddress`."""
+
     def tenant_namespaces(self) -> Mapping[str, Mapping[str, str]]:
         """The labels of each of the tenant's namespaces."""
 

@@ -2,6 +2,7 @@
 """The plan that all kinds share whose objects tenants make: down by creation, patch and deletion. Pure."""
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 from syncer.core.objects import (
     Object,
@@ -13,7 +14,19 @@ from syncer.core.objects import (
     namespace_of,
     uid_of,
 )
-from syncer.core.plan import NOTHING, Action, Conflict, Create, Delete, Patch, Plan, Refusal, Side, Wait
+from syncer.core.plan import (
+    NOTHING,
+    Action,
+    Change,
+    Conflict,
+    Create,
+    Delete,
+    Patch,
+    Plan,
+    Refusal,
+    Side,
+    Wait,
+)
 from syncer.core.view import View
 from syncer.kinds import judgement
 from syncer.kinds.metadata import metadata_patch, super_object
@@ -61,6 +74,14 @@ def plan_removal(
     if not owns(found, view, namespace) or is_deleting(found):
         return NOTHING
     return Plan((Delete(Side.SUPER, kind, namespace_of(found), name_of(found), uid_of(found), grace_s),))
+
+
+def plan_stay(
+    kind: SyncedKind, found: Object | None, namespace: str, view: View, told: tuple[Change, ...]
+) -> Plan:
+    """The plan for an object that stays in the tenant whole; one that is below goes."""
+    removal = NOTHING if found is None else plan_removal(kind, found, namespace, view)
+    return replace(removal, changes=told)
 
 
 def plan_down(

@@ -9,9 +9,10 @@ from daemonkit.kube.resources import ENDPOINT_SLICES, Key
 from syncer.core.objects import Object, SyncedKind, labels_of, metadata, namespace_of
 from syncer.core.plan import NOTHING, Plan, Refusal, Wait
 from syncer.core.view import View
-from syncer.kinds.downward import plan_down, plan_removal, start
+from syncer.kinds.downward import plan_down, plan_removal, plan_stay, start
 from syncer.kinds.endpoints import endpoint_refusals, has_selector, pod_of, target_of, without_refused
 from syncer.kinds.port import KindSync, SameName, Scope
+from syncer.policy import endpoints, services
 
 KIND = SyncedKind(ENDPOINT_SLICES, "EndpointSlice")
 SERVICE_NAME = "kubernetes.io/service-name"
@@ -33,8 +34,12 @@ class EndpointSliceSync(SameName):
             found = None
         if tenant is None or not _goes_down(tenant, view):
             return NOTHING if found is None else plan_removal(KIND, found, key[0], view)
+        if told := services.slice_stays(tenant, view.policy):
+            return plan_stay(KIND, found, key[0], view, told)
         plan = plan_down(KIND, tenant, found, _desired(tenant, view), view, owned=_owned)
-        return without_refused(plan, KIND, found, key[0], view)
+        return without_refused(
+            plan, KIND, found, key[0], view, is_of_api_server=endpoints.is_of_api_server(tenant)
+        )
 
 
 def _goes_down(tenant: Object, view: View) -> bool:

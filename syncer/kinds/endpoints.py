@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from daemonkit.kube.resources import Key, Resource
-from syncer.core.objects import Object, SyncedKind, name_of, namespace_of, uid_of
+from syncer.core.objects import Object, SyncedKind, namespace_of, uid_of
 from syncer.core.plan import NOTHING, Delete, Plan, Refusal, Wait
 from syncer.core.view import View
 from syncer.kinds.downward import plan_down, plan_removal, start
@@ -20,8 +20,9 @@ from syncer.kinds.port import KindSync, SameName, Scope
 from syncer.policy import endpoints as policy
 
 KIND = SyncedKind(Resource("", "v1", "endpoints"), "Endpoints")
-# Where an API server publishes its own addresses.
-_DEFAULT, _API_SERVER = "default", "kubernetes"
+
+
+WAITS_FOR_API_SERVER = "ApiServerNotKnown"
 
 
 class EndpointsSync(SameName):
@@ -40,7 +41,9 @@ class EndpointsSync(SameName):
         # A Service that lost its selector leaves Endpoints of the super cluster's controller behind.
         adopts = service is not None and found is not None
         plan = plan_down(KIND, tenant, found, _desired(tenant, view), view, owned=_owned, adopts=adopts)
-        return without_refused(plan, KIND, found, key[0], view)
+        return without_refused(
+            plan, KIND, found, key[0], view, is_of_api_server=policy.is_of_api_server(tenant)
+        )
 
 
 def has_selector(service: Object) -> bool:
@@ -73,7 +76,7 @@ def endpoint_refusals(tenant: Object, view: View) -> tuple[Refusal, ...]:
         pod = pod_of(target, namespace_of(tenant), view)
         if pod is not None:
             own |= addresses_of(pod)
-    api_server = _api_server_addresses(tenant, view)
+    api_server = view.api_server_addresses() if namespace_of(tenant) == "default" else ()
     found = policy.refusals(tenant, view.policy, own, api_server)
     if not found:
         return ()
@@ -98,18 +101,6 @@ class _Either(Collection[str]):
         return sum(map(len, self._both))
 
 
-def _api_server_addresses(tenant: Object, view: View) -> set[str] | None:
-    """Where the tenant's API server is, for the Services `kubernetes-<network>` that lead to it."""
-    if namespace_of(tenant) != _DEFAULT or not name_of(tenant).startswith(f"{_API_SERVER}-"):
-        return None
-    published = view.in_tenant("EndpointSlice", _DEFAULT, _API_SERVER) or {}
-    return {
-        str(address)
-        for endpoint in published.get("endpoints") or ()
-        for address in endpoint.get("addresses") or ()
-    }
-
-
 def addresses_of(pod: Object) -> set[str]:
     """The addresses that a super pod holds. One that has ended holds none: they may be another pod's."""
     status = pod.get("status") or {}
@@ -118,12 +109,26 @@ def addresses_of(pod: Object) -> set[str]:
     return {str(each.get("ip")) for each in status.get("podIPs") or ()}
 
 
-def without_refused(plan: Plan, kind: SyncedKind, found: Object | None, namespace: str, view: View) -> Plan:
+def without_refused(
+    plan: Plan,
+    kind: SyncedKind,
+    found: Object | None,
+    namespace: str,
+    view: View,
+    *,
+    is_of_api_server: bool,
+) -> Plan:
     """The plan, with the super object removed if the tenant's may not be there any more.
 
     What it led to may have become another tenant's.
     """
-    if not plan.refusals or found is None:
+    if not plan.refusals:
+        return plan
+    if is_of_api_server:
+        # Who knows its addresses may hear of a new one later than the tenant publishes it.
+        first = plan.refusals[0]
+        plan = replace(plan, refusals=(), wait=Wait(WAITS_FOR_API_SERVER, f"{first.path}: {first.message}"))
+    if found is None:
         return plan
     removal = plan_removal(kind, found, namespace, view)
     deletions = (replace(each, is_refused=True) for each in removal.actions if isinstance(each, Delete))

@@ -22,6 +22,7 @@ from syncer.core.view import View
 from syncer.kinds.downward import plan_down, plan_removal, start
 from syncer.kinds.port import SYSTEM_NAMESPACE, KindSync, SameName, Scope
 from syncer.kinds.upward import status_of
+from syncer.policy import networks
 
 KIND = SyncedKind(Resource("arktos.futurewei.com", "v1", "networks"), "Network")
 """As it is in the super cluster: in a namespace."""
@@ -43,6 +44,8 @@ class NetworkSync(SameName):
         meta["namespace"] = SYSTEM_NAMESPACE
         meta.pop("deletionTimestamp", None)
         desired = start(KIND, tenant, view)
+        if isinstance(desired, dict):
+            desired = networks.refusals(tenant, view.policy) or desired
         more = () if found is None else _status_down(tenant, found)
         # An API server drops the status of a creation, so it follows in a second plan.
         return plan_down(

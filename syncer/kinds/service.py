@@ -13,7 +13,7 @@ from syncer.core.objects import Object, SyncedKind, annotations_of, metadata
 from syncer.core.plan import NOTHING, Action, Plan, Refusal, Wait
 from syncer.core.view import View
 from syncer.kinds import upward
-from syncer.kinds.downward import plan_down, plan_removal, start
+from syncer.kinds.downward import plan_down, plan_removal, plan_stay, start
 from syncer.kinds.metadata import translate_map
 from syncer.kinds.port import KindSync, SameName, Scope
 from syncer.policy import services
@@ -47,6 +47,8 @@ class ServiceSync(SameName):
     def plan(self, key: Key, tenant: Object | None, found: Object | None, view: View) -> Plan:
         if tenant is None:
             return NOTHING if found is None else plan_removal(KIND, found, key[0], view)
+        if told := services.stays(tenant, view.policy):
+            return plan_stay(KIND, found, key[0], view, told)
         address = "" if found is None else str(found.get("spec", {}).get("clusterIP") or "")
         desired = _desired(tenant, found, address, view)
         upward = () if found is None else _upward(tenant, found, address, view)

@@ -23,22 +23,17 @@ def refusals(
     endpoints_or_slice: Object,
     policy: SyncPolicy,
     own_pod_ips: Collection[str],
-    own_api_server_ips: Collection[str] | None = None,
+    api_server_ips: Collection[str] = (),
 ) -> tuple[Refusal, ...]:
     """What of an Endpoints object or an EndpointSlice may not go down.
 
     `own_pod_ips` is a set of the tenant's pods' addresses, without those in a node's network.
-    `own_api_server_ips` are where the tenant's API server is: `kubernetes` and `kubernetes-<network>` in the
-    namespace `default` may have them. None: `kubernetes` there may have all but what is never allowed.
+    `api_server_ips` are where the tenant's API server is, by others' word than the tenant's: `kubernetes` and
+    `kubernetes-<network>` in the namespace `default` may have them.
     """
     found = RefusalList()
-    metadata = found.fields("metadata", endpoints_or_slice.get("metadata"))
-    name = text_of(metadata.get("name"))
-    is_default = metadata.get("namespace") == "default"
-    is_api_server = is_default and own_api_server_ips is None and name == "kubernetes"
-    allowed_too: Collection[str] = ()
-    if is_default and own_api_server_ips and (name == "kubernetes" or name.startswith("kubernetes-")):
-        allowed_too = own_api_server_ips
+    found.fields("metadata", endpoints_or_slice.get("metadata"))
+    allowed_too = api_server_ips if is_of_api_server(endpoints_or_slice) else ()
     is_named = endpoints_or_slice.get("addressType") == "FQDN"
     foreign = 0
     for path, address in _addresses(found, endpoints_or_slice):
@@ -52,9 +47,17 @@ def refusals(
             if is_denied_name(text_of(address), policy.services):
                 found.add(path, f"name {shown(address)}", "services.externalNames")
         else:
-            is_own = is_api_server or (type(address) is str and address in allowed_too)
-            _check(found, path, address, policy, own_pod_ips, is_own)
+            _check(found, path, address, policy, own_pod_ips, allowed_too)
     return found.done()
+
+
+def is_of_api_server(endpoints_or_slice: Object) -> bool:
+    """Whether it has the name under which a tenant's API server is found."""
+    meta = endpoints_or_slice.get("metadata")
+    if type(meta) is not dict or meta.get("namespace") != "default":
+        return False
+    name = text_of(meta.get("name"))
+    return name == "kubernetes" or name.startswith("kubernetes-")
 
 
 def _check(
@@ -63,7 +66,7 @@ def _check(
     address: Any,
     policy: SyncPolicy,
     own_pod_ips: Collection[str],
-    is_own: bool,
+    allowed_too: Collection[str],
 ) -> None:
     parsed = addresses.parse(address)
     if parsed is None:
@@ -71,8 +74,8 @@ def _check(
     elif addresses.is_never_allowed(parsed):
         found.add(path, f"address {shown(address)}")
     elif (
-        not is_own
-        and str(parsed) not in own_pod_ips
+        str(parsed) not in own_pod_ips
+        and str(parsed) not in allowed_too
         and not addresses.is_in(parsed, policy.endpoints.allowed_cidrs)
         and addresses.is_in(parsed, policy.endpoints.denied_cidrs)
     ):

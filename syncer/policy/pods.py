@@ -23,6 +23,8 @@ _ALWAYS_TOLERATED = frozenset({"node.kubernetes.io/not-ready", "node.kubernetes.
 _APP_ARMOR = "container.apparmor.security.beta.kubernetes.io/"
 _SECCOMP = ("seccomp.security.alpha.kubernetes.io/", "container.seccomp.security.alpha.kubernetes.io/")
 _SYSTEM_CLASSES = "system-"
+# Kubernetes' own, which the kubelet divides by itself.
+_RESOURCES = frozenset({"cpu", "memory", "ephemeral-storage"})
 
 
 def forced_runtime_class(pod: Object, policy: SyncPolicy) -> str | None:
@@ -63,6 +65,8 @@ def refusals(pod: Object, policy: SyncPolicy, super_pod: Object | None = None) -
     if super_pod is None or running.get("schedulingGates"):
         _check_node_selectors(found, spec, allowed)
     _check_volumes(found, spec, policy)
+    if spec.get("resources") is not None:
+        _check_resources(found, "spec.resources", spec["resources"], allowed)
     if (context := spec.get("securityContext")) is not None:
         _check_context(
             found,
@@ -86,6 +90,8 @@ def refusals(pod: Object, policy: SyncPolicy, super_pod: Object | None = None) -
                 _check_context(
                     found, path_below, found.fields(path_below, context), allowed, may_be_privileged
                 )
+            if "resources" in container:
+                _check_resources(found, f"{path}.resources", container["resources"], allowed)
             if check_ports and "ports" in container:
                 _check_ports(found, f"{path}.ports", container["ports"], allowed)
             if not allowed.allow_handler_hosts:
@@ -194,6 +200,23 @@ def _check_node_term(found: RefusalList, path: str, term: Any, allowed: PodPolic
         key = text_of(found.fields(f"{name}[{index}]", each).get("key"))
         if key != "metadata.name":
             found.add(f"{name}[{index}].key", f"selection of nodes by field {shown(key)}")
+
+
+def _check_resources(found: RefusalList, path: str, value: Any, allowed: PodPolicy) -> None:
+    """Devices are on the node as other pods left them, however they are asked for."""
+    fields = found.fields(path, value)
+    for name in ("requests", "limits"):
+        for resource in found.fields(f"{path}.{name}", fields.get(name)):
+            if resource in _RESOURCES or resource.startswith("hugepages-"):
+                continue
+            if not allowed.extended_resources.match(resource):
+                found.add(
+                    f"{path}.{name}[{shown(resource)}]",
+                    f"resource {shown(resource)}",
+                    "pods.extendedResources",
+                )
+    if fields.get("claims") and not allowed.allow_resource_claims:
+        found.add(f"{path}.claims", "claims of devices", "pods.allowResourceClaims")
 
 
 def _check_volumes(found: RefusalList, spec: Mapping[str, Any], policy: SyncPolicy) -> None:

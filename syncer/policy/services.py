@@ -8,11 +8,12 @@ import ipaddress
 from typing import Any
 
 from syncer.core.objects import Object
-from syncer.core.plan import Refusal
+from syncer.core.plan import Change, Refusal
 from syncer.policy import names
 from syncer.policy.refusal_list import RefusalList, shown, text_of
 from syncer.policy.sync_policy import Network, ServicePolicy, SyncPolicy
 
+EXTERNAL_NAME = "ExternalName"
 _LOAD_BALANCER = "LoadBalancer"
 _NODE_PORT = "NodePort"
 
@@ -23,6 +24,8 @@ def refusals(service: Object, policy: SyncPolicy) -> tuple[Refusal, ...]:
     allowed = policy.services
     spec = found.fields("spec", service.get("spec"))
     own_type = text_of(spec.get("type")) or "ClusterIP"
+    if own_type == EXTERNAL_NAME and own_type not in allowed.types:
+        return found.done()  # it stays in the tenant
     if own_type not in allowed.types:
         found.add("spec.type", f"type {shown(own_type)}", "services.types")
     for index, each in enumerate(found.items("spec.externalIPs", spec.get("externalIPs"))):
@@ -48,6 +51,30 @@ def refusals(service: Object, policy: SyncPolicy) -> tuple[Refusal, ...]:
     if name and is_denied_name(text_of(name), allowed):
         found.add("spec.externalName", f"name {shown(name)}", "services.externalNames")
     return found.done()
+
+
+def stays(service: Object, policy: SyncPolicy) -> tuple[Change, ...]:
+    """Why a Service stays in the tenant whole, whose DNS answers its name; none if it does not.
+
+    Its name may mean anything later: an ingress controller of the super cluster that follows it resolves it
+    then, with its own resolver.
+    """
+    spec = service.get("spec")
+    if type(spec) is not dict or spec.get("type") != EXTERNAL_NAME or EXTERNAL_NAME in policy.services.types:
+        return ()
+    return (_stays("spec.type", "an ExternalName"),)
+
+
+def slice_stays(endpoint_slice: Object, policy: SyncPolicy) -> tuple[Change, ...]:
+    """The same of an EndpointSlice with names in the place of addresses."""
+    if endpoint_slice.get("addressType") != "FQDN" or EXTERNAL_NAME in policy.services.types:
+        return ()
+    return (_stays("addressType", "FQDN"),)
+
+
+def _stays(path: str, what: str) -> Change:
+    how = "SyncPolicy field spec.services.types does not allow ExternalName below"
+    return Change(path, f"{what} stays in this cluster, whose DNS answers it: {how}")
 
 
 def is_denied_name(name: str, allowed: ServicePolicy) -> bool:

@@ -23,6 +23,17 @@ class Privileged(enum.StrEnum):
     ALWAYS = "Always"
 
 
+class ImagePull(enum.StrEnum):
+    """Whether images are pulled for each start of a container.
+
+    ALWAYS: so that a registry is asked whether the pod's own credentials may have the image, as by the
+    admission plugin AlwaysPullImages. AS_WRITTEN: images that others pulled are anybody's on that node.
+    """
+
+    ALWAYS = "Always"
+    AS_WRITTEN = "AsWritten"
+
+
 class HostUsers(enum.StrEnum):
     """Whether pods outside VMs may use the node's user namespace.
 
@@ -213,6 +224,8 @@ class PodPolicy:
     allow_handler_hosts: bool = False
     allow_node_name: bool = False
     allow_resource_claims: bool = False
+    extended_resources: Patterns = NO_NAMES
+    image_pull: ImagePull = ImagePull.ALWAYS
     schedulers: frozenset[str] = SCHEDULERS
     toleration_keys: Patterns = TOLERATION_KEYS
     node_labels: Patterns = NODE_LABELS
@@ -237,7 +250,7 @@ class MetadataPolicy:
 class ServicePolicy:
     """What Services may have. `cluster_domain` is the super cluster's."""
 
-    types: frozenset[str] = frozenset({"ClusterIP", "ExternalName"})
+    types: frozenset[str] = frozenset({"ClusterIP"})
     external_cidrs: tuple[Network, ...] = ()
     load_balancer_cidrs: tuple[Network, ...] = ()
     load_balancer_classes: frozenset[str] = frozenset()
@@ -277,6 +290,13 @@ class NetworkPolicyLimits:
     """How large a NetworkPolicy may be: each node that runs its pods has rules for it."""
 
     max_peers: int = 500
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkLimits:
+    """Networks: which networks of the provider's a tenant may name."""
+
+    vpc_ids: Patterns = NO_NAMES
 
 
 class VNodeScope(enum.StrEnum):
@@ -323,6 +343,7 @@ class SyncPolicy:
     claims: ClaimPolicy = field(default=ClaimPolicy())
     ingresses: IngressPolicy = field(default=IngressPolicy())
     network_policies: NetworkPolicyLimits = field(default=NetworkPolicyLimits())
+    networks: NetworkLimits = field(default=NetworkLimits())
     v_nodes: VNodeLimits = field(default=VNodeLimits())
     quota: tuple[tuple[str, int], ...] = ()
 

@@ -8,7 +8,8 @@ import asyncio
 import secrets
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -35,6 +36,7 @@ from syncer.core.plan import Side
 from syncer.core.tenant_cluster import TenantCluster
 from syncer.core.view import SyncSettings
 from syncer.kinds.port import SYSTEM_NAMESPACE, KindSync, Scope
+from syncer.policy import addresses
 from syncer.policy.limits import count_name
 from syncer.policy.sync_policy import DEFAULT, SyncPolicy
 from syncer.sharding.fenced_client import CheckedRequester, FencedClient
@@ -194,6 +196,11 @@ class TenantSession:
         before, self.tenant = self.tenant, tenant
         if tenant.release != before.release and self.has_patrolled:
             self.judge_deletions()
+
+    def api_server_peers(self) -> Collection[str]:
+        """Where the tenant's API server is by its kubeconfig: the address there, or of the name there."""
+        host = addresses.parse(urlsplit(self._access.server).hostname or "")
+        return self.reader.peer_addresses if host is None else {*self.reader.peer_addresses, str(host)}
 
     @property
     def policy(self) -> SyncPolicy | str:

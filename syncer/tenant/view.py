@@ -35,6 +35,7 @@ class TenantObjects(Protocol):
     def cached_super(self, item: SyncKey) -> CachedObject | None: ...
     def owned_namespace(self, namespace: str) -> str | None: ...
     def vnode(self, name: str) -> Object | None: ...
+    def api_server_peers(self) -> Collection[str]: ...
 
 
 class TenantView:
@@ -90,6 +91,12 @@ class TenantView:
         self._note_owner(namespace)
         name = self._session.owned_namespace(namespace)
         return () if name is None else self._super.pod_addresses(name)
+
+    def api_server_addresses(self) -> Collection[str]:
+        return {
+            *self._session.api_server_peers(),
+            *self._super.addresses_in(self._session.tenant.key),
+        }
 
     def tenant_namespaces(self) -> Mapping[str, Mapping[str, str]]:
         self.looked.add((Side.TENANT, NAMESPACE, "", ANY))

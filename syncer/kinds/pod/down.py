@@ -13,6 +13,7 @@ from syncer.kinds import judgement
 from syncer.kinds.pod.affinity import translate_affinity
 from syncer.kinds.pod.dns import set_resolver
 from syncer.kinds.pod.env import API_HOSTNAMES, API_SERVICE, EnvTranslator, cluster_ip, pod_variables
+from syncer.kinds.pod.images import pull_always
 from syncer.kinds.pod.metadata import (
     KIND,
     MAX_ANNOTATION_BYTES,
@@ -84,6 +85,7 @@ def super_pod(tenant: Object, super_namespace: str, view: View) -> SuperPod | Wa
         for container in spec.get(field) or ():
             translator.translate(container)
     translate_volumes(spec, tenant, rules)
+    pull_always(spec, view)
     translate_affinity(spec, labels_of(tenant), view)
     spec["hostAliases"] = [
         *(spec.get("hostAliases") or ()),
@@ -141,4 +143,5 @@ def ephemeral_containers(tenant: Object, names: frozenset[str], view: View) -> l
     found = [each for each in tenant["spec"]["ephemeralContainers"] if each.get("name") in names]
     for container in found:
         translator.translate(container)
+    pull_always({"ephemeralContainers": found}, view)
     return found

@@ -6,6 +6,7 @@ bound in the tenant has run or may run, so it is never made again: like on any c
 another one.
 """
 
+import itertools
 from dataclasses import replace
 
 from daemonkit.kube.resources import Key
@@ -19,17 +20,32 @@ from syncer.core.objects import (
     namespace_of,
     uid_of,
 )
-from syncer.core.plan import NOTHING, Action, Bind, Conflict, Create, Delete, Patch, Plan, Refusal, Side, Wait
+from syncer.core.plan import (
+    NOTHING,
+    Action,
+    Bind,
+    Change,
+    Conflict,
+    Create,
+    Delete,
+    Patch,
+    Plan,
+    Refusal,
+    Side,
+    Wait,
+)
 from syncer.core.view import View
 from syncer.kinds import judgement
 from syncer.kinds.downward import WAITS_FOR_NAMESPACE, owns
 from syncer.kinds.metadata import transparent_patch
 from syncer.kinds.pod.down import super_pod
+from syncer.kinds.pod.images import pull_changes
 from syncer.kinds.pod.metadata import KIND
 from syncer.kinds.pod.status import is_of_binding, readiness_gates, tenant_status
 from syncer.kinds.pod.updates import plan_updates
 from syncer.kinds.pod.volumes import missing_tokens, required_tokens
 from syncer.kinds.port import KindSync, SameName, Scope
+from syncer.policy.refusal_list import MAX_REFUSALS
 from tenancy import keys
 
 _TERMINAL = ("Succeeded", "Failed")
@@ -47,7 +63,7 @@ class PodSync(SameName):
     def plan(self, key: Key, tenant: Object | None, found: Object | None, view: View) -> Plan:
         if tenant is None:
             return NOTHING if found is None else _plan_orphan(found, key[0], view)
-        changes = () if is_deleting(tenant) else judgement.changes(KIND.kind, tenant, view)
+        changes = () if is_deleting(tenant) else _changes(tenant, view)
         plan = self._plan(key, tenant, found, view)
         return replace(plan, changes=changes) if changes else plan
 
@@ -62,6 +78,11 @@ class PodSync(SameName):
         if is_deleting(tenant):
             return _plan_deletion(tenant, found, view)
         return _plan_both(tenant, found, view)
+
+
+def _changes(tenant: Object, view: View) -> tuple[Change, ...]:
+    found = itertools.chain(judgement.changes(KIND.kind, tenant, view), pull_changes(tenant, view))
+    return tuple(itertools.islice(found, MAX_REFUSALS))
 
 
 def _plan_orphan(found: Object, namespace: str, view: View) -> Plan:

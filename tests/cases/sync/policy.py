@@ -9,6 +9,7 @@ import ipaddress
 from syncer.policy import patterns
 from syncer.policy.sync_policy import (
     HostUsers,
+    ImagePull,
     IngressPolicy,
     MetadataPolicy,
     PodPolicy,
@@ -32,6 +33,8 @@ PERMISSIVE = SyncPolicy(
         node_labels=_ALL,
         priority_classes=_ALL,
         denied_annotations=patterns.of(),
+        extended_resources=_ALL,
+        image_pull=ImagePull.AS_WRITTEN,
         capabilities=PodPolicy().capabilities | {"NET_ADMIN", "SYS_ADMIN"},
     ),
     services=ServicePolicy(

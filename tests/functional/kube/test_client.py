@@ -70,6 +70,25 @@ async def test_a_server_of_another_name_is_refused(
         assert await client.request("GET", PATH)
 
 
+async def test_a_server_is_where_it_proved_to_be(
+    access: Access, authority: Authority, apiserver: FakeApiserver
+) -> None:
+    """By its certificate: an address that a name has is not enough."""
+    wrong = Access(access.server, ca_pem=Authority.create("other").cert_pem, token="t")
+    async with Client(Credentials(lambda: wrong)) as client:
+        with pytest.raises(UnreachableError):
+            await client.request("GET", PATH)
+        assert client.peer_addresses == frozenset()
+    leaf = authority.issue("reader")
+    known = Access(
+        access.server, ca_pem=authority.cert_pem, certificate_pem=leaf.cert_pem, key_pem=leaf.key_pem
+    )
+    async with Client(Credentials(lambda: known)) as client:
+        assert client.peer_addresses == frozenset()
+        await client.request("GET", PATH)
+        assert client.peer_addresses == {"127.0.0.1"}
+
+
 async def test_a_refused_connection_is_unreachable(authority: Authority) -> None:
     error = await refusal(Access("https://127.0.0.1:1", ca_pem=authority.cert_pem, token="t"))
     assert isinstance(error, UnreachableError)

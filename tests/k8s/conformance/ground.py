@@ -8,23 +8,17 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-import yaml
-
 from tenancy import keys
 from tests.k8s.build import Binaries
 from tests.k8s.conformance import dns, policy
-from tests.k8s.ring import virtual_clusters
-from tests.k8s.ring.api import KubernetesApi
-from tests.k8s.ring.processes import SYSTEM_PATH, RingError, wait_for
+from tests.k8s.ring.processes import SYSTEM_PATH, wait_for
 from tests.k8s.ring.tenants import RingTenant
-from tests.k8s.syncer import provisioned
+from tests.k8s.syncer import policies
 from tests.k8s.syncer.cluster import SyncedRing, start_synced_ring
 from tests.k8s.syncer.daemon import SyncerDaemon
 from tests.k8s.syncer.node import start_kube_proxy
 
 _SUPER_DNS, _TENANT_DNS = "10.96.0.10", "10.32.0.10"
-_POLICIES = "/apis/vcnode.io/v1alpha1/namespaces/{}/syncpolicies"
-_SERVED_S = 30.0
 _VNODES_S = 60.0
 # All that kube-proxy needs for iptables; without `nft` it cannot remove the rules of the super cluster's.
 _PROXY_PROGRAMS = ("iptables", "iptables-save", "iptables-restore", "ip6tables", "ip6tables-save")
@@ -47,16 +41,7 @@ class Ground:
     def start_tenant(self) -> RingTenant:
         """The syncer, and what a tenant's pods need: DNS, and rules for the tenant's own addresses."""
         api = self.ring.super_cluster.api
-        _install_policies(api)
-        api.create(
-            _POLICIES.format(provisioned.HOME),
-            {
-                "apiVersion": "vcnode.io/v1alpha1",
-                "kind": "SyncPolicy",
-                "metadata": {"name": "default"},
-                "spec": policy.SPEC,
-            },
-        )
+        policies.replace(api, policy.SPEC)
         api.create(
             "/apis/node.k8s.io/v1/runtimeclasses",
             {
@@ -99,20 +84,6 @@ def start(binaries: Binaries, images: Path, stack: ExitStack) -> Ground:
     for node in ring.nodes:
         node.node.import_image(images)
     return Ground(ring, stack)
-
-
-def _install_policies(api: KubernetesApi) -> None:
-    definition = yaml.safe_load((virtual_clusters.SHIPPED / "syncpolicies.yaml").read_text())
-    api.create(virtual_clusters.CRDS, definition, may_exist=True)
-
-    def is_served() -> bool:
-        try:
-            api.get(_POLICIES.format(provisioned.HOME))
-        except RingError:
-            return False
-        return True
-
-    wait_for("SyncPolicies are served", is_served, timeout_s=_SERVED_S)
 
 
 def _proxy_path(directory: Path) -> str:

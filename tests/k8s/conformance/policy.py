@@ -35,6 +35,8 @@ SPEC: JsonObject = {
             *(f"node.kubernetes.io/{name}-pressure" for name in ("disk", "memory", "pid")),
             "node.kubernetes.io/unschedulable",
         ],
+        # Extended resources that specs give to nodes: of the scheduler and of quotas.
+        "extendedResources": ["*"],
         "volumeTypes": [*sorted(VOLUME_TYPES), "hostPath"],
         "runtimeClasses": [RUNTIME_CLASS],
     },

@@ -108,6 +108,7 @@ def start_synced_ring(
     policies.install(super_cluster.api)
     for name, tenant in zip(TENANT_NAMES, tenants, strict=True):
         provisioned.provision(super_cluster.api, tenant, name, TENANT_CIDR)
+    policies.replace(super_cluster.api, {})
     cluster = ClusterParts(directory, binaries, authorities, super_cluster, tenants, dns_address)
     made = [
         start_node(worker.name.removeprefix(f"{prefix}-"), worker, pods, cluster, stack)

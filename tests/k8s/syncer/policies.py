@@ -16,6 +16,8 @@ from tests.k8s.syncer.provisioned import HOME
 _GROUP = "vcnode.io/v1alpha1"
 _PATH = f"/apis/{_GROUP}/namespaces/{HOME}/syncpolicies"
 _SERVED_S = 20.0
+# Nodes of the ring have their images, and no registry.
+_BASE: JsonObject = {"pods": {"imagePull": "AsWritten"}}
 
 
 def install(api: KubernetesApi) -> None:
@@ -31,10 +33,22 @@ def install(api: KubernetesApi) -> None:
 
 @contextmanager
 def applied(api: KubernetesApi, **spec: JsonObject) -> Iterator[None]:
-    """The policy of all tenants, `default`; afterwards it is the built-in one again."""
-    metadata = {"name": "default", "namespace": HOME}
-    api.create(_PATH, {"apiVersion": _GROUP, "kind": "SyncPolicy", "metadata": metadata, "spec": spec})
+    """The policy of all tenants, `default`, with more allowed; afterwards it is the ring's again."""
+    replace(api, spec)
     try:
         yield
     finally:
-        api.delete(f"{_PATH}/default")
+        replace(api, {})
+
+
+def replace(api: KubernetesApi, spec: JsonObject) -> None:
+    """Give all tenants a policy, beside what the ring itself needs."""
+    found = _BASE | spec
+    if "pods" in spec:
+        found["pods"] = _BASE["pods"] | spec["pods"]
+    metadata = {"name": "default", "namespace": HOME}
+    value = {"apiVersion": _GROUP, "kind": "SyncPolicy", "metadata": metadata, "spec": found}
+    if api.create(_PATH, value, may_exist=True):
+        return
+    metadata["resourceVersion"] = api.get(f"{_PATH}/default")["metadata"]["resourceVersion"]
+    api.put(f"{_PATH}/default", value)

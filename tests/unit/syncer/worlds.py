@@ -134,6 +134,10 @@ class SyncerClient(InProcessClient):
     def server(self) -> str:
         return self._plane.url
 
+    @property
+    def peer_addresses(self) -> frozenset[str]:
+        return frozenset()
+
     async def close(self) -> None:
         pass
 

@@ -127,7 +127,7 @@ def test_addresses_without_a_reference_are_of_tenants_pods() -> None:
     ("namespace", "name", "address", "expected"),
     [
         ("default", "kubernetes-blue", "10.70.0.2", ["create in super kubernetes-blue"]),
-        ("default", "kubernetes-blue", "10.70.0.3", ["refused endpoints[0].addresses[0]"]),
+        ("default", "kubernetes-blue", "10.70.0.3", ["wait ApiServerNotKnown"]),
         ("ns", "kubernetes-blue", "10.70.0.2", ["refused endpoints[0].addresses[0]"]),
         ("default", "blue", "10.70.0.2", ["refused endpoints[0].addresses[0]"]),
     ],
@@ -140,6 +140,8 @@ def test_services_of_networks_lead_to_the_tenants_api_server(
         made = tenant_object("EndpointSlice", name, namespace, meta=meta, addressType="IPv4")
         return made | {"endpoints": [{"addresses": [address]}]}
 
-    view = FakeView(tenant_objects=[slice_of("default", "kubernetes", "10.70.0.2")])
+    # What the tenant publishes about itself proves nothing.
+    claimed = slice_of("default", "kubernetes", "10.70.0.3")
+    view = FakeView(tenant_objects=[claimed], api_server=frozenset({"10.70.0.2"}))
     slice_ = slice_of(namespace, name, address)
     assert brief(SYNC.plan((namespace, name), slice_, None, view)) == expected

@@ -36,6 +36,13 @@ def _found(owner: str = "t-1", **fields: Any) -> Object:
     return made
 
 
+def test_another_tenants_vpc_is_refused() -> None:
+    own = _own()
+    own["spec"] = {"type": "vpc", "vpcID": "vpc-1"}
+    result = plan(SYNC, own, None)
+    assert (result.actions, [each.path for each in result.refusals]) == ((), ["spec.vpcID"])
+
+
 def test_stands_beside_the_dns_services() -> None:
     meta = {"finalizers": ["vcnode.io/networks"], "labels": {"team": "a"}}
     own = _own()

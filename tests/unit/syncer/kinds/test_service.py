@@ -2,6 +2,7 @@
 """Services (reference 8: service dws, patrol and uws)."""
 
 import copy
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import given
@@ -11,6 +12,7 @@ from devkit.syncer.fake_view import TENANT, FakeView
 from syncer.core.objects import Object
 from syncer.core.plan import Plan, Side
 from syncer.kinds.service import SYNC
+from syncer.policy.sync_policy import DEFAULT, ServicePolicy
 from tests.cases.sync.policy import PERMISSIVE
 from tests.cases.sync.world import World
 from tests.unit.syncer.kinds.objects import (
@@ -167,11 +169,16 @@ def test_status_comes_up_whatever_the_type() -> None:
     assert _plan(tenant(status=status), found(status=status)) == Plan()
 
 
-def test_an_external_name_passes_and_shows_no_address() -> None:
+def test_an_external_name_stays_unless_it_is_allowed() -> None:
     spec = {"type": "ExternalName", "externalName": "example.com"}
-    assert created(_plan(tenant(spec, {}), None))["spec"] == spec
-    own, there = tenant(spec, {}), super_object("Service", spec=copy.deepcopy(spec))
-    assert brief(_plan(own, there)) == []
+    stays = plan(SYNC, tenant(spec, {}), None)
+    assert (stays.actions, [each.path for each in stays.changes]) == ((), ["spec.type"])
+    there = super_object("Service", spec=copy.deepcopy(spec))
+    assert brief(plan(SYNC, tenant(spec, {}), there)) == ["delete in super s-1"]
+    types = frozenset({"ClusterIP", "ExternalName"})
+    view = FakeView(policy=replace(DEFAULT, services=ServicePolicy(types=types)))
+    assert created(plan(SYNC, tenant(spec, {}), None, view))["spec"] == spec
+    assert brief(plan(SYNC, tenant(spec, {}), there, view)) == []
 
 
 def test_what_the_policy_refuses_stays_as_it_last_was() -> None:

@@ -19,8 +19,10 @@ from syncer.policy.sync_policy import (
     ClaimPolicy,
     EndpointPolicy,
     HostUsers,
+    ImagePull,
     IngressPolicy,
     MetadataPolicy,
+    NetworkLimits,
     NetworkPolicyLimits,
     PodPolicy,
     Privileged,
@@ -63,6 +65,8 @@ FULL = policy(
         "allowHandlerHosts": True,
         "allowNodeName": True,
         "allowResourceClaims": True,
+        "extendedResources": ["a.io/gpu"],
+        "imagePull": "AsWritten",
         "schedulers": ["mine"],
         "tolerationKeys": ["dedicated"],
         "nodeLabels": ["pool"],
@@ -94,6 +98,7 @@ FULL = policy(
         "allowedAnnotations": ["cert-manager.io/*"],
     },
     networkPolicies={"maxPeers": 7},
+    networks={"vpcIDs": ["vpc-*"]},
     vNodes={
         "scope": "All",
         "nodeLabels": {"pool": "shared"},
@@ -123,6 +128,8 @@ FULL_PARSED = SyncPolicy(
         allow_handler_hosts=True,
         allow_node_name=True,
         allow_resource_claims=True,
+        extended_resources=patterns.of("a.io/gpu"),
+        image_pull=ImagePull.AS_WRITTEN,
         schedulers=frozenset({"", "mine"}),
         toleration_keys=patterns.of("dedicated"),
         node_labels=patterns.of("pool"),
@@ -152,6 +159,7 @@ FULL_PARSED = SyncPolicy(
         allowed_annotations=patterns.of("cert-manager.io/*"),
     ),
     network_policies=NetworkPolicyLimits(7),
+    networks=NetworkLimits(vpc_ids=patterns.of("vpc-*")),
     v_nodes=VNodeLimits(
         scope=VNodeScope.ALL,
         node_labels=(("pool", "shared"),),
@@ -293,6 +301,7 @@ def test_definition_has_each_field_with_its_bounds() -> None:
         "claims": parsed.claims,
         "ingresses": parsed.ingresses,
         "networkPolicies": parsed.network_policies,
+        "networks": parsed.networks,
         "vNodes": parsed.v_nodes,
     }
     for name, section in by_name.items():

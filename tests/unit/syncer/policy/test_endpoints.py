@@ -152,9 +152,14 @@ def test_default_policy_refuses(value: Object, expected: tuple[Refusal, ...]) ->
 
 
 @pytest.mark.parametrize("make", [endpoint_slice, subsets])
-def test_the_tenants_api_server_has_any_address(make: Any) -> None:
-    value = make("10.0.0.1", name="kubernetes", namespace="default")
-    assert endpoints.refusals(value, DEFAULT, OWN) == ()
+@pytest.mark.parametrize("name", ["kubernetes", "kubernetes-blue"])
+@pytest.mark.parametrize("address", ["10.0.0.1", "192.168.1.10", "172.16.0.1", "100.64.0.1", "10.244.9.9"])
+def test_a_tenants_word_about_its_api_server_is_no_proof(make: Any, name: str, address: str) -> None:
+    """It would name a node's kubelet, or another tenant's pod."""
+    value = make(address, name=name, namespace="default")
+    assert len(endpoints.refusals(value, DEFAULT, OWN)) == 1
+    assert len(endpoints.refusals(value, DEFAULT, OWN, {"10.0.0.2"})) == 1
+    assert endpoints.refusals(value, DEFAULT, OWN, {address}) == ()
 
 
 @pytest.mark.parametrize(

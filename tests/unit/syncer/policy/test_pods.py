@@ -580,3 +580,16 @@ def test_what_passes_has_no_privileged_feature(features: list[tuple[Object, Refu
         not (feature["spec"] or feature.get("metadata", {}).get("annotations")) for feature, _ in features
     )
     assert bool(refusals_of(value, DEFAULT)) == (is_changed and not is_empty)
+
+
+@pytest.mark.parametrize(
+    "resource", ["nvidia.com/gpu", "rdma/hca", "devices.kubevirt.io/kvm", "smarter-devices/fuse", "cpu2"]
+)
+def test_devices_are_asked_for_by_allow_list(resource: str) -> None:
+    """What a device plugin gives is on the node as others left it, as with claims of devices."""
+    value = pod(containers=[{"resources": {"limits": {resource: "1", "cpu": "1", "hugepages-2Mi": "2Mi"}}}])
+    path = f"spec.containers[0].resources.limits[{resource}]"
+    assert refusals_of(value, DEFAULT) == (denied(path, f"resource {resource}", "pods.extendedResources"),)
+    assert refusals_of(value, with_pods(extended_resources=patterns.of(resource))) == ()
+    whole = pod(resources={"requests": {resource: "1"}}, containers=[{}])
+    assert [each.path for each in refusals_of(whole, DEFAULT)] == [f"spec.resources.requests[{resource}]"]

@@ -93,14 +93,9 @@ CASES: list[tuple[Object, tuple[Refusal, ...], SyncPolicy]] = [
         with_services(load_balancer_classes=frozenset({"example.com/internal"})),
     ),
     (
-        service(type="ExternalName", externalName="api.other.svc.cluster.local"),
+        service(externalName="api.other.svc.cluster.local"),
         (denied("spec.externalName", "name api.other.svc.cluster.local", "externalNames"),),
         with_services(external_names=patterns.of("*.svc.cluster.local")),
-    ),
-    (
-        service(type="ExternalName", externalName="169.254.169.254"),
-        (denied("spec.externalName", "name 169.254.169.254", "externalNames"),),
-        with_services(external_names=patterns.of("*")),
     ),
     *(
         (
@@ -158,7 +153,7 @@ def test_default_policy_refuses(value: Object, expected: tuple[Refusal, ...], po
             ),
         ),
         (
-            service(type="ExternalName", externalName="api.other.svc.east.example"),
+            service(externalName="api.other.svc.east.example"),
             with_services(cluster_domain="east.example"),
             (denied("spec.externalName", "name api.other.svc.east.example", "externalNames"),),
         ),
@@ -177,3 +172,22 @@ def test_policy_refuses(value: Object, policy: SyncPolicy, expected: tuple[Refus
 def test_any_json_gives_refusals(value: Object) -> None:
     for policy in (DEFAULT, with_services(types=BALANCED, external_cidrs=RANGE)):
         assert are_refusals(services.refusals(value, policy))
+
+
+@pytest.mark.parametrize("name", ["db.example.com", "169.254.169.254", "api.other.svc.cluster.local"])
+def test_an_external_name_stays_in_the_tenant(name: str) -> None:
+    """It may mean anything later, to who follows it in the super cluster."""
+    value = service(type="ExternalName", externalName=name)
+    assert refusals_of(value, DEFAULT) == ()
+    assert [each.path for each in services.stays(value, DEFAULT)] == ["spec.type"]
+    fqdn = {"addressType": "FQDN", "endpoints": [{"addresses": [name]}]}
+    assert [each.path for each in services.slice_stays(fqdn, DEFAULT)] == ["addressType"]
+    allowed = with_services(types=ALL_TYPES)
+    assert (services.stays(value, allowed), services.slice_stays(fqdn, allowed)) == ((), ())
+
+
+def test_an_external_name_that_may_go_down_is_judged() -> None:
+    named = service(type="ExternalName", externalName="169.254.169.254")
+    expected = denied("spec.externalName", "name 169.254.169.254", "externalNames")
+    assert refusals_of(named, with_services(types=ALL_TYPES)) == (expected,)
+    assert refusals_of(named, with_services(types=ALL_TYPES, external_names=patterns.of("*"))) == ()

@@ -10,7 +10,7 @@ from syncer.core.objects import Object
 from syncer.core.plan import Action, Bind, Create, Delete, IssueTokens, Patch, Plan, Side
 from syncer.kinds.pod.sync import SYNC
 from syncer.policy import patterns
-from syncer.policy.sync_policy import DEFAULT
+from syncer.policy.sync_policy import DEFAULT, ImagePull
 from tenancy import keys
 
 TENANT_CLUSTER = replace(
@@ -43,6 +43,7 @@ OPEN_POLICY = replace(
         node_labels=ANY,
         priority_classes=ANY,
         denied_annotations=patterns.of(),
+        image_pull=ImagePull.AS_WRITTEN,
         host_namespaces=frozenset({"Network"}),
         host_ports=frozenset({80}),
         schedulers=frozenset({"", "s"}),

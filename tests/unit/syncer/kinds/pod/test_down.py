@@ -43,7 +43,7 @@ def test_fields_that_pass(spec: Object) -> None:
         {"resizePolicy": [{"resourceName": "cpu", "restartPolicy": "RestartContainer"}]},
         {"livenessProbe": {"grpc": {"port": 8080}}},
         {"ports": [{"containerPort": 80, "hostPort": 80}]},
-        {"resources": {"limits": {"cpu": "1", "example.com/gpu": "1"}}},
+        {"resources": {"limits": {"cpu": "1", "memory": "1Gi"}}},
         {"lifecycle": {"stopSignal": "SIGUSR1"}},
         {"someNewField": {"a": [1]}},
     ],
