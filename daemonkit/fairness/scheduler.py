@@ -87,11 +87,12 @@ class TenantScheduler:
 class Account:
     """What is done for one tenant. `used_ns` is the processor time of all its steps."""
 
-    __slots__ = ("_lease", "_scheduler", "_waiters", "name", "used_ns")
+    __slots__ = ("_is_in_step", "_lease", "_scheduler", "_waiters", "name", "used_ns")
 
     def __init__(self, scheduler: TenantScheduler, name: str) -> None:
         self.name = name
         self.used_ns = 0
+        self._is_in_step = False
         self._scheduler = scheduler
         self._waiters: deque[asyncio.Future[int]] = deque()
         self._lease = Lease(lambda: scheduler.close(self))
@@ -99,7 +100,8 @@ class Account:
     def run(self, coro: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
         """The same coroutine, charged and in turns. Await it, or have a task of it.
 
-        One that is cancelled ends without waiting for a turn.
+        One that is cancelled ends without waiting for a turn. Within another one of the account it is charged
+        as part of that.
         """
         return _Charged(self, coro)
 
@@ -132,8 +134,10 @@ class Account:
         error: BaseException | None = None
         while True:
             reserved_ns = 0
-            is_cancelled = isinstance(error, asyncio.CancelledError)
-            if self._lease.is_held and not is_cancelled and not scheduler.may_go_on():
+            # Driven by another coroutine of the account, which has its turn.
+            is_part = self._is_in_step
+            is_free = is_part or isinstance(error, asyncio.CancelledError) or not self._lease.is_held
+            if not is_free and not scheduler.may_go_on():
                 waiter = asyncio.get_running_loop().create_future()
                 self._waiters.append(waiter)
                 scheduler.wait(self)
@@ -146,19 +150,22 @@ class Account:
                     reserved_ns = waiter.result()
                     if error is None and scheduler.must_give_back(self, reserved_ns):
                         continue
-            begun_ns = clock_ns()
+            begun_ns = 0 if is_part else clock_ns()
+            self._is_in_step = True
             try:
                 found = coro.send(None) if error is None else coro.throw(error)
             except StopIteration as end:
                 returned: T = end.value
                 return returned
             finally:
-                took_ns = clock_ns() - begun_ns
-                self.used_ns += took_ns
-                if self._lease.is_held:
-                    scheduler.charge(self, took_ns, reserved_ns)
+                if not is_part:
+                    self._is_in_step = False
+                    took_ns = clock_ns() - begun_ns
+                    self.used_ns += took_ns
+                    if self._lease.is_held:
+                        scheduler.charge(self, took_ns, reserved_ns)
             error = None
-            if found is None and self._lease.is_held and not scheduler.may_go_on():
+            if found is None and not is_part and self._lease.is_held and not scheduler.may_go_on():
                 continue  # a sleep of 0 s: to wait for a turn is one
             try:
                 yield found

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from daemonkit import os_errors
-from daemonkit.kube.connection import Connection, dial
+from daemonkit.kube.connection import BrokenPeerError, Connection, dial
 from daemonkit.kube.credentials import Credentials, Current
 from daemonkit.kube.http1 import Head, HttpError, Reply, request
 from daemonkit.kube.kubeconfig import load
@@ -430,6 +430,8 @@ def _translated() -> Iterator[None]:
         raise DeadlineError("no answer in time", Cause.TIMEOUT) from None
     except HttpError as error:
         raise UnreachableError(f"HTTP: {error}", Cause.MALFORMED) from None
+    except BrokenPeerError as error:
+        raise UnreachableError(str(error), Cause.MALFORMED) from None
     except OSError as error:
         text, cause = os_errors.describe(error)
         raise UnreachableError(text[:500], cause) from None

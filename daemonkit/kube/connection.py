@@ -4,22 +4,34 @@
 asyncio's own TLS costs each connection a zero-filled buffer of 256 KiB and more beside it (cpython
 109534): 0.4 MB for each of the watches that a daemon keeps open. Here OpenSSL works on memory BIOs,
 which are given no more at a time than a few records, as they never shrink.
+
+When bytes arrive they are kept, and nothing else: to decrypt them is work for the task that reads, in pieces.
+So whoever pays for that task pays for what its peer sends.
 """
 
 import asyncio
 import socket
 import ssl
 import struct
-from collections import deque
 from typing import cast
 
 # What may wait to be read before the peer is made to wait.
 HIGH_BYTES = 256 << 10
 LOW_BYTES = 64 << 10
-_SLICE_BYTES = 32 << 10
+# What is taken out of that at a time: a record. As records of one byte it takes a millisecond.
+PIECE_BYTES = 16 << 10
 _RECORD_BYTES = 16 << 10
+# Each write of an API server is a record: an event, or some KB of a list.
+FREE_RECORDS = 4_096
+MIN_RECORD_BYTES = 32
+# Of a peer until it has proved who it is. Chains are of some KB, and to verify them takes time by their size.
+MAX_HANDSHAKE_BYTES = 64 << 10
 # (on, 0 s): closing resets the connection.
 _NO_LINGER = struct.pack("ii", 1, 0)
+
+
+class BrokenPeerError(ConnectionError):
+    """The peer sends what takes time and brings nothing."""
 
 
 class Connection(asyncio.Protocol):
@@ -33,18 +45,24 @@ class Connection(asyncio.Protocol):
             else context.wrap_bio(self._in, self._out, server_hostname=server_hostname)
         )
         self._transport: asyncio.Transport | None = None
-        self._received: deque[bytes] = deque()
-        self._received_bytes = 0
+        self._received = bytearray()  # as it came
+        self._handshake_bytes = 0
+        self._records = 0
+        self._record_bytes = 0
         self._is_paused = False
         self._is_handshake_done = context is None
         self._is_ended = False
+        self._has_rest_of_handshake = False  # what came with its last bytes may be of the reply
+        self._is_closed_by_peer = False  # by TLS: what follows is not read
+        self._has_waited = True
         self._error: Exception | None = None
         self._waiter: asyncio.Future[None] | None = None
 
     @property
     def is_quiet(self) -> bool:
         """Whether nothing has come that was not read, not even the end: fit for another request."""
-        return not self._is_ended and not self._received
+        has_rest = bool(self._received) or self._in.pending > 0
+        return not self._is_ended and not has_rest and not self._is_closed_by_peer
 
     @property
     def peer_address(self) -> str:
@@ -54,12 +72,18 @@ class Connection(asyncio.Protocol):
 
     async def handshake(self) -> None:
         """Wait until the peer has proved who it is. Raises OSError (ssl.SSLError among them)."""
-        while not self._is_handshake_done and not self._is_ended:
-            await self._wait()
-        if self._error is not None:
-            raise self._error
-        if not self._is_handshake_done:
-            raise ConnectionResetError("the connection ended in the handshake")
+        while not self._is_handshake_done:
+            # Before the end: an alert may stand in front of it.
+            if self._tls is not None and (size := self._take_piece()):
+                self._handshake_bytes += size
+                self._continue_handshake(self._tls)
+                await asyncio.sleep(0)
+            elif self._error is not None:
+                raise self._error
+            elif self._is_ended:
+                raise ConnectionResetError("the connection ended in the handshake")
+            else:
+                await self._wait()
 
     def write(self, data: bytes) -> None:
         """Send, or buffer for sending: requests are small."""
@@ -72,19 +96,26 @@ class Connection(asyncio.Protocol):
             self._flush()
 
     async def read(self) -> bytes:
-        """The next bytes, empty at the end. Raises OSError when the connection broke."""
-        while not self._received and not self._is_ended:
-            await self._wait()
-        if self._received:
-            data = self._received.popleft()
-            self._received_bytes -= len(data)
-            if self._is_paused and self._received_bytes <= LOW_BYTES and self._transport is not None:
-                self._is_paused = False
-                self._transport.resume_reading()
-            return data
-        if self._error is not None:
-            raise self._error
-        return b""
+        """The next bytes, of a record at most; empty at the end. Raises OSError when the connection broke.
+
+        Others have their turn between two reads, also while bytes are there.
+        """
+        if not self._has_waited:
+            await asyncio.sleep(0)
+        self._has_waited = False
+        while True:
+            data = self._next()
+            if data:
+                return data
+            if self._received and not self._is_closed_by_peer:
+                await asyncio.sleep(0)
+            elif self._error is not None:
+                raise self._error
+            elif self._is_ended or self._is_closed_by_peer:
+                return b""
+            else:
+                await self._wait()
+                self._has_waited = True
 
     def close(self, *, discards_unsent: bool = False) -> None:
         """End the connection at once: whatever was to come is of no use.
@@ -114,16 +145,14 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)  # as all of sockets of streams are
         if self._tls is not None:
-            self._pump(self._tls)
+            try:
+                self._continue_handshake(self._tls)
+            except OSError as error:
+                self._end(error)
 
     def data_received(self, data: bytes) -> None:
-        if self._tls is None:
-            self._take(data)
-        else:
-            for at in range(0, len(data), _SLICE_BYTES):
-                self._in.write(data[at : at + _SLICE_BYTES])
-                self._pump(self._tls)
-        if self._received_bytes > HIGH_BYTES and not self._is_paused and self._transport is not None:
+        self._received += data
+        if len(self._received) > HIGH_BYTES and not self._is_paused and self._transport is not None:
             self._is_paused = True
             self._transport.pause_reading()
         self._wake()
@@ -137,37 +166,75 @@ class Connection(asyncio.Protocol):
         self._end(error)
         self._transport = None
 
-    # ---- TLS
-
-    def _pump(self, tls: ssl.SSLObject) -> None:
-        """Do what can be done with the ciphertext that is there."""
-        try:
-            if not self._is_handshake_done:
-                tls.do_handshake()
-                self._is_handshake_done = True
-            while data := tls.read(_RECORD_BYTES):
-                self._take(data)
-            self._end(None)
-        except ssl.SSLWantReadError:
-            pass
-        except ssl.SSLError as error:
-            self._flush()  # the alert
-            self._end(error)
-            self.close()
-        self._flush()
-
-    def _flush(self) -> None:
-        if self._out.pending and self._transport is not None:
-            self._transport.write(self._out.read())
-
-    def _take(self, data: bytes) -> None:
-        self._received.append(data)
-        self._received_bytes += len(data)
-
     def _end(self, error: Exception | None) -> None:
         if not self._is_ended:
             self._is_ended, self._error = True, error
         self._wake()
+
+    # ---- what is received
+
+    def _next(self) -> bytes:
+        """The bytes of the next piece; empty if there are none yet."""
+        if self._tls is None:
+            return self._piece()
+        if self._is_closed_by_peer or not (self._take_piece() or self._has_rest_of_handshake):
+            return b""
+        self._has_rest_of_handshake = False
+        return self._decrypted(self._tls)
+
+    def _piece(self) -> bytes:
+        piece = bytes(memoryview(self._received)[:PIECE_BYTES])
+        del self._received[: len(piece)]
+        if self._is_paused and len(self._received) <= LOW_BYTES and self._transport is not None:
+            self._is_paused = False
+            self._transport.resume_reading()
+        return piece
+
+    def _take_piece(self) -> int:
+        """Give OpenSSL a piece, if there is one; returns its size."""
+        piece = self._piece()
+        self._in.write(piece)
+        return len(piece)
+
+    # ---- TLS
+
+    def _continue_handshake(self, tls: ssl.SSLObject) -> None:
+        """Do what can be done of the handshake with the ciphertext that is there. Raises SSLError."""
+        if self._handshake_bytes > MAX_HANDSHAKE_BYTES:
+            raise BrokenPeerError(f"a TLS handshake of more than {MAX_HANDSHAKE_BYTES} bytes")
+        try:
+            tls.do_handshake()
+            self._is_handshake_done = self._has_rest_of_handshake = True
+        except ssl.SSLWantReadError:
+            pass
+        finally:
+            self._flush()  # an alert, too
+
+    def _decrypted(self, tls: ssl.SSLObject) -> bytes:
+        """What can be decrypted of the ciphertext that is there. Raises SSLError, BrokenPeerError."""
+        parts: list[bytes] = []
+        try:
+            while data := tls.read(_RECORD_BYTES):
+                parts.append(data)
+            self._is_closed_by_peer = True
+        except ssl.SSLWantReadError:
+            pass
+        except ssl.SSLError:
+            self._flush()  # the alert
+            self.close()
+            raise
+        self._flush()
+        found = b"".join(parts)
+        # A piece without any bytes counts as a record too: it has what OpenSSL answers, or nothing whole.
+        self._records += max(1, len(parts))
+        self._record_bytes += len(found)
+        if self._records > FREE_RECORDS + self._record_bytes // MIN_RECORD_BYTES:
+            raise BrokenPeerError(f"{self._records} TLS records for {self._record_bytes} bytes")
+        return found
+
+    def _flush(self) -> None:
+        if self._out.pending and self._transport is not None:
+            self._transport.write(self._out.read())
 
 
 async def dial(

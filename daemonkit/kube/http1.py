@@ -3,6 +3,9 @@
 
 Strict where leniency would let two readers see two replies: a reply with two lengths, or one that no
 grammar has, is refused. Nothing is decoded but chunks; there are no trailers, no redirects, no cookies.
+
+What brings no body is bounded in number, as bytes are: each interim reply, field and chunk takes its time,
+however short it is.
 """
 
 import re
@@ -11,8 +14,18 @@ from dataclasses import dataclass
 from urllib.parse import urlencode
 
 MAX_HEAD_BYTES = 64 << 10
+# Servers send a dozen. Names that are alike are joined, so that their time would grow as a square.
+MAX_FIELDS = 256
+# As Go's client (net/http: max1xxResponses). API servers send none, as no request of ours expects one.
+MAX_INTERIM_REPLIES = 5
 # A chunk's size line: the size, and unused extensions.
 _MAX_LINE_BYTES = 4 << 10
+# Each write of an API server is a chunk: an event, or 2 KB and more of a list. What a proxy on the way makes
+# of it is larger still. A chunk takes as long as 10 KB of body.
+FREE_CHUNKS = 4_096
+MIN_CHUNK_BYTES = 32
+# Of size lines beyond their sizes: as much as there is body.
+_FREE_LINE_BYTES = 64 << 10
 
 _TARGET = re.compile(r"[!-~]++")
 _STATUS_LINE = re.compile(rb"HTTP/1\.([01]) ([1-5][0-9][0-9])(?: [\t -~\x80-\xff]*)?")
@@ -64,9 +77,17 @@ class Reply:
         self._is_chunked = False
         self._is_last = False
         self._is_at_end_of_chunk = False
+        self._searched = 0  # of `_pending`, no end of a head is in there
+        self._interim_replies = 0
+        self._chunk_count = 0
+        self._chunked_bytes = 0
+        self._line_bytes = 0
 
     def feed(self, data: bytes) -> list[bytes]:
-        """The parts of the body in `data`. Raises HttpError."""
+        """The part of the body in `data`, if there is one. Raises HttpError.
+
+        `data` is to be of some KiB: what it takes grows with its bytes.
+        """
         if self.is_complete:
             if data:
                 raise HttpError("bytes after the reply")
@@ -92,14 +113,16 @@ class Reply:
     def _take_head(self) -> bytes:
         """Read the head if it is there; the bytes after it. Informational replies are skipped."""
         while self.head is None:
-            end = self._pending.find(b"\r\n\r\n")
+            end = self._pending.find(b"\r\n\r\n", self._searched)
             # The limit is the same for a head that comes in one piece.
             if (len(self._pending) if end < 0 else end + 4) > MAX_HEAD_BYTES:
                 raise HttpError("the head of the reply is too large")
             if end < 0:
+                self._searched = max(0, len(self._pending) - 3)
                 return b""
             lines = bytes(self._pending[:end]).split(b"\r\n")
             del self._pending[: end + 4]
+            self._searched = 0
             self._read_head(lines)
         rest, self._pending = bytes(self._pending), bytearray()
         return rest
@@ -108,6 +131,8 @@ class Reply:
         status_line = _STATUS_LINE.fullmatch(lines[0])
         if status_line is None:
             raise HttpError("no HTTP/1.1 reply")
+        if len(lines) > MAX_FIELDS:
+            raise HttpError(f"a head of more than {MAX_FIELDS} lines")
         fields: dict[str, str] = {}
         for line in lines[1:]:
             field = _FIELD.fullmatch(line)
@@ -119,6 +144,9 @@ class Reply:
         if status == 101:
             raise HttpError("another protocol than was asked for")
         if status < 200:
+            self._interim_replies += 1
+            if self._interim_replies > MAX_INTERIM_REPLIES:
+                raise HttpError(f"more than {MAX_INTERIM_REPLIES} interim replies")
             return
         self._frame(status, fields, is_old=status_line[1] == b"0")
         self.head = Head(status, fields)
@@ -161,6 +189,7 @@ class Reply:
                 part = data[at : at + self._left]
                 at += len(part)
                 self._left -= len(part)
+                self._chunked_bytes += len(part)
                 found.append(part)
                 if not self._left:
                     self._is_at_end_of_chunk = True
@@ -182,9 +211,19 @@ class Reply:
             if size is None:
                 raise HttpError("a malformed chunk")
             self._left = int(size[1], 16)
+            self._count_chunk(len(line))
             # The last chunk is followed by the empty line that ends the (absent) trailers.
             self._is_last = self._is_at_end_of_chunk = not self._left
-        return found
+        # As one: whoever takes it has work to do for each part.
+        return found if len(found) < 2 else [b"".join(found)]
+
+    def _count_chunk(self, line_bytes: int) -> None:
+        self._chunk_count += 1
+        if self._chunk_count > FREE_CHUNKS + self._chunked_bytes // MIN_CHUNK_BYTES:
+            raise HttpError(f"{self._chunk_count} chunks for {self._chunked_bytes} bytes")
+        self._line_bytes += line_bytes
+        if self._line_bytes > _FREE_LINE_BYTES + self._chunked_bytes:
+            raise HttpError("chunk extensions of more bytes than the chunks")
 
     def _line(self, data: bytes, at: int) -> tuple[bytes | None, int]:
         """The line that begins in `_pending` and goes on at `at`; None until it is whole."""

@@ -66,8 +66,10 @@ T = TypeVar("T", bound=KubeObject)
 # A page of 500 objects of 16 KB each, which few are. It is held twice while it is decoded.
 PAGE_BYTES = 8 << 20
 # Of a page, what is decoded in one turn of the loop: within some milliseconds.
-_SLICE_OBJECTS = 500
-_SLICE_BYTES = 1 << 20
+_SLICE_OBJECTS = 100
+_SLICE_BYTES = 256 << 10
+# Of a piece of a watch: a hundred small events fit into 16 KiB.
+_SLICE_EVENTS = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -417,10 +419,10 @@ class Reflector(Generic[T]):
                 if self._budget_part is not None:
                     self._budget_part.note_events(sum(map(len, lines)) + OBJECT_BYTES * len(lines))
                     self._budget_part.note_pending(splitter.pending_bytes)
-                self._apply(lines)
-                if lines:
-                    # Buffered data is read without waiting: let other tasks run in between.
-                    await asyncio.sleep(0)
+                for at in range(0, len(lines), _SLICE_EVENTS):
+                    if at:
+                        await asyncio.sleep(0)
+                    self._apply(lines[at : at + _SLICE_EVENTS])
         # The end of the connection may have cut a line, which is left in the splitter. The server
         # sends it again: the version has not advanced past it.
         return self._clock() - started

@@ -20,6 +20,8 @@ from daemonkit.kube.resources import Identity, KubeObject, Named, NameOnly, Stat
 # etcd takes requests of 1.5 MiB and the API server bodies of 3 MiB; an event carries one object,
 # and JSON escapes may blow it up by some factor.
 MAX_EVENT_BYTES = 16 * 1024 * 1024
+# Of a watch, which lasts ten minutes: a proxy that keeps a connection alive with one each second.
+MAX_BLANK_LINES = 1_000
 
 T = TypeVar("T", bound=KubeObject)
 
@@ -33,36 +35,39 @@ class GarbageError(ValueError):
 class LineSplitter:
     """Cuts a byte stream at its newlines, however it is divided into chunks.
 
-    Each byte is looked at once. Blank lines are left out.
+    Each byte is looked at once. Blank lines are left out, and are counted: no API server sends one.
     """
 
     def __init__(self, max_line_bytes: int = MAX_EVENT_BYTES) -> None:
         self._max_line_bytes = max_line_bytes
-        self._parts: list[bytes] = []
-        self._pending_bytes = 0
+        self._pending = bytearray()
+        self._blank_lines = 0
 
     @property
     def pending_bytes(self) -> int:
         """What is held of a line whose end has not come."""
-        return self._pending_bytes
+        return len(self._pending)
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """The lines that `chunk` completes. Raises GarbageError when a line exceeds the bound."""
-        head, *ends = chunk.split(b"\n")
-        lines: list[bytes] = []
-        self._hold(head)
-        for part in ends:
-            lines.append(b"".join(self._parts))
-            self._parts, self._pending_bytes = [], 0
-            self._hold(part)
-        return [line for line in lines if line.strip()]
+        """The lines that `chunk` completes.
 
-    def _hold(self, part: bytes) -> None:
-        self._pending_bytes += len(part)
-        if self._pending_bytes > self._max_line_bytes:
+        Raises GarbageError when a line exceeds the bound, or for a stream of blank ones.
+        """
+        head, *ends = chunk.split(b"\n")
+        self._pending += head
+        if len(self._pending) > self._max_line_bytes:
             raise GarbageError(f"an event of more than {self._max_line_bytes} bytes")
-        if part:
-            self._parts.append(part)
+        if not ends:
+            return []
+        if any(len(each) > self._max_line_bytes for each in ends):
+            raise GarbageError(f"an event of more than {self._max_line_bytes} bytes")
+        lines = [bytes(self._pending), *ends]
+        self._pending = bytearray(lines.pop())
+        found = [line for line in lines if line and not line.isspace()]
+        self._blank_lines += len(lines) - len(found)
+        if self._blank_lines > MAX_BLANK_LINES:
+            raise GarbageError(f"more than {MAX_BLANK_LINES} blank lines")
+        return found
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,14 @@ from typing import cast
 import pytest
 
 from daemonkit.kube.client import Client, UnreachableError
-from daemonkit.kube.connection import HIGH_BYTES, Connection, dial
+from daemonkit.kube.connection import (
+    FREE_RECORDS,
+    HIGH_BYTES,
+    MAX_HANDSHAKE_BYTES,
+    BrokenPeerError,
+    Connection,
+    dial,
+)
 from daemonkit.kube.credentials import Credentials
 from daemonkit.kube.kubeconfig import Access
 from devkit.pki import Authority
@@ -224,3 +231,72 @@ async def test_malformed_and_truncated_replies_are_errors(authority: Authority) 
             while left:
                 with pytest.raises(UnreachableError, match="HTTP: "):
                     await client.request("GET", "/x")
+
+
+async def test_tls_records_of_a_byte_are_bounded_in_number(authority: Authority) -> None:
+    """Each takes as long as one of some KB, and an API server could send them without an end."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        for _ in range(10 * FREE_RECORDS):
+            writer.write(b"x")  # each write is a record
+            await writer.drain()
+        await reader.read()
+
+    async with server(serve, authority) as port:
+        connection = await dial("127.0.0.1", port, trusting(authority), "127.0.0.1")
+        received = bytearray()
+
+        async def read_all() -> None:
+            while data := await connection.read():
+                received.extend(data)
+
+        with pytest.raises(BrokenPeerError, match="TLS records for"):
+            await read_all()
+        assert FREE_RECORDS // 2 < len(received) <= FREE_RECORDS
+        connection.close()
+
+
+async def test_a_handshake_is_bounded_in_bytes(authority: Authority) -> None:
+    """Records of a change of ciphers are ignored, whatever their number."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        for _ in range(2 * MAX_HANDSHAKE_BYTES // 1_000):
+            # A record that is announced as a long piece of a handshake message, of which more follows.
+            writer.write(b"\x16\x03\x03\x03\xe8" + b"\x02\x00\xff\xff" + b"x" * 996)
+            await writer.drain()
+        await reader.read()
+
+    async with server(serve, None) as port:
+        with pytest.raises(OSError, match=r"handshake|SSL"):
+            await dial("127.0.0.1", port, trusting(authority), "127.0.0.1")
+
+
+@pytest.mark.parametrize("is_tls", [True, False])
+async def test_a_busy_peer_leaves_turns_to_other_tasks(authority: Authority, is_tls: bool) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"x" * (4 << 20))
+        await writer.drain()
+        await reader.read()
+
+    async with server(serve, authority if is_tls else None) as port:
+        given = (trusting(authority), "127.0.0.1") if is_tls else (None, None)
+        connection = await dial("127.0.0.1", port, *given)
+        turns = size = most = since = 0
+        is_over = False
+
+        def turn() -> None:
+            nonlocal turns, since
+            turns, since = turns + 1, 0
+            if not is_over:
+                asyncio.get_running_loop().call_soon(turn)
+
+        turn()
+        while size < 4 << 20:
+            data = await connection.read()
+            size, since = size + len(data), since + len(data)
+            most = max(most, since)
+        is_over = True
+        # Of bytes that were there already, no more than two pieces between two turns.
+        assert most <= 2 * (16 << 10)
+        connection.close()

@@ -190,3 +190,39 @@ async def test_the_share_is_by_weight() -> None:
         await asyncio.sleep(0)
     await tasks.close(1)
     assert 2.5 < world.order.count("three") / world.order.count("one") < 3.5
+
+
+@pytest.mark.asyncio
+async def test_a_part_of_a_charged_one_is_charged_once() -> None:
+    """A request is charged wherever it is made, and most are made by tasks that are charged."""
+    shared = SharedLoop()
+    account = shared.scheduler.open("a")
+
+    async def outer() -> int:
+        shared.clock.now_ns += 7
+        return await account.run(shared.work("a", 3, SLICE_NS))
+
+    assert await account.run(outer()) == 3
+    assert account.used_ns == 7 + 3 * SLICE_NS
+
+
+@pytest.mark.asyncio
+async def test_an_error_that_waits_for_its_turn_arrives() -> None:
+    shared = SharedLoop()
+    busy, other = shared.scheduler.open("busy"), shared.scheduler.open("other")
+    tasks = Tasks("t")
+    for _ in range(5):
+        tasks.spawn(busy.run(shared.work("busy", 1_000, SLICE_NS)), "busy")
+    future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def wait() -> str:
+        try:
+            await future
+        except LookupError as error:
+            return str(error)
+        return "nothing"
+
+    task = await begun(other.run(wait()), tasks)
+    future.set_exception(LookupError("late"))
+    assert await task == "late"
+    await tasks.close(1)

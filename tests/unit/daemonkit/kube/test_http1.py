@@ -2,12 +2,22 @@
 import contextlib
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemonkit.kube.http1 import MAX_HEAD_BYTES, HttpError, Reply, request
+from daemonkit.kube.http1 import (
+    FREE_CHUNKS,
+    MAX_FIELDS,
+    MAX_HEAD_BYTES,
+    MAX_INTERIM_REPLIES,
+    MIN_CHUNK_BYTES,
+    HttpError,
+    Reply,
+    request,
+)
 
 PLAIN = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nContent-Type: a/b\r\n\r\nhello"
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nhel\r\n2;x=y\r\nlo\r\n0\r\n\r\n"
@@ -129,3 +139,72 @@ def test_a_truncated_reply_is_an_error(data: bytes) -> None:
 def test_any_bytes_are_read_or_refused(parts: list[bytes]) -> None:
     with contextlib.suppress(HttpError):
         read([b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", *parts], is_ended=True)
+
+
+CHUNKED_HEAD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+# What takes time and brings no body, as often as a server likes.
+EMPTY = {
+    "early hints": (b"", b"HTTP/1.1 103 Early Hints\r\n\r\n"),
+    "continue": (b"", b"HTTP/1.1 100 Continue\r\n\r\n"),
+    "chunks of a byte": (CHUNKED_HEAD, b"1\r\nx\r\n"),
+    "chunks of a few bytes": (CHUNKED_HEAD, b"14\r\n" + b"x" * 20 + b"\r\n"),
+    "chunk extensions": (CHUNKED_HEAD, b"20;" + b"e" * 4_000 + b"\r\n" + b"x" * 32 + b"\r\n"),
+}
+
+
+@pytest.mark.parametrize("name", EMPTY)
+@pytest.mark.parametrize("at_once", [1, 7, 500])
+def test_what_brings_no_body_is_bounded(name: str, at_once: int) -> None:
+    """Such a stream without an end took all of the time of whoever read it."""
+    head, part = EMPTY[name]
+    with pytest.raises(HttpError):
+        read([head, *[part * at_once] * (20_000 // at_once)])
+
+
+def test_as_many_interim_replies_as_allowed_are_skipped() -> None:
+    _, body = read([b"HTTP/1.1 103 Early Hints\r\n\r\n" * MAX_INTERIM_REPLIES + PLAIN])
+    assert body == b"hello"
+
+
+def test_small_chunks_are_allowed_beside_body() -> None:
+    """Events of a watch are a chunk each, for ten minutes."""
+    size = MIN_CHUNK_BYTES
+    event = b"%x\r\n%b\r\n" % (size, b"e" * size)
+    _, body = read([CHUNKED_HEAD, *[event * 100] * 200])
+    assert len(body) == 20_000 * size
+    _, body = read([CHUNKED_HEAD, b"1\r\nx\r\n" * FREE_CHUNKS])
+    assert len(body) == FREE_CHUNKS
+
+
+def test_the_chunks_of_a_piece_come_as_one() -> None:
+    reply = Reply()
+    assert reply.feed(CHUNKED_HEAD + b"1\r\nx\r\n" * 100) == [b"x" * 100]
+
+
+@pytest.mark.parametrize("name", [b"a", b"a%d"])
+def test_fields_are_bounded_in_number(name: bytes) -> None:
+    """Equal ones are joined: the time of that is the square of their number."""
+    lines = [name % at if b"%" in name else name for at in range(MAX_FIELDS)]
+    with pytest.raises(HttpError, match="lines"):
+        read([b"HTTP/1.1 200 OK\r\n" + b"".join(line + b": x\r\n" for line in lines) + b"\r\n"])
+
+
+class CountedBytes(bytearray):
+    """How many bytes were searched."""
+
+    searched = 0
+
+    def find(self, sub: Any, start: Any = 0, end: Any = None) -> int:
+        CountedBytes.searched += len(self) - start
+        return super().find(sub, start, end)
+
+
+def test_a_head_is_searched_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was searched from its beginning for each of its pieces."""
+    monkeypatch.setattr(CountedBytes, "searched", 0)
+    reply = Reply()
+    monkeypatch.setattr(reply, "_pending", CountedBytes())
+    data = b"HTTP/1.1 200 OK\r\nx: " + b"x" * 10_000
+    for at in range(len(data)):
+        reply.feed(data[at : at + 1])
+    assert CountedBytes.searched <= 4 * len(data)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from daemonkit.kube.object_limits import limits_of
 from daemonkit.kube.resources import SERVICES, NameOnly, ObjectMeta, Status
 from daemonkit.kube.watch import (
+    MAX_BLANK_LINES,
     Bookmark,
     Event,
     EventDecoder,
@@ -52,6 +53,21 @@ def test_the_length_of_a_line_has_a_bound() -> None:
         splitter.feed(b"567890")
     with pytest.raises(GarbageError):
         LineSplitter(max_line_bytes=3).feed(b"ab\nabcd\n")
+
+
+@pytest.mark.parametrize("blank", [b"\n", b" \t\r\n"])
+@pytest.mark.parametrize("at_once", [1, 1_000, 16_384])
+def test_blank_lines_are_bounded_in_number(blank: bytes, at_once: int) -> None:
+    """A stream of them took all of the time of whoever read it."""
+    splitter = LineSplitter()
+    with pytest.raises(GarbageError, match="blank lines"):
+        list(map(splitter.feed, [blank * at_once] * (2 * MAX_BLANK_LINES // at_once + 1)))
+
+
+def test_some_blank_lines_are_left_out() -> None:
+    splitter = LineSplitter()
+    assert splitter.feed(b"\n" * MAX_BLANK_LINES + b"x\n") == [b"x"]
+    assert splitter.pending_bytes == 0
 
 
 @pytest.mark.parametrize(
