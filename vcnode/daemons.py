@@ -132,14 +132,29 @@ def ask_report(where: ListenAddress) -> status_report.DaemonReport | str:
     """A daemon's /readyz and /status, or why there is no answer."""
     try:
         return status_report.read(fetch(where, "/readyz", TIMEOUT_S), fetch(where, "/status", TIMEOUT_S)[1])
-    except TimeoutError:
-        return f"no answer within {TIMEOUT_S:.0f} s; the daemon is stopped or stuck"
-    except ConnectionRefusedError:
-        return "connection refused; the daemon was killed or has not started"
-    except OSError as error:
-        return error.strerror or type(error).__name__
-    except (StatusError, status_report.ReportError) as error:
-        return str(error)
+    except (OSError, StatusError, status_report.ReportError) as error:
+        return _no_answer(error)
+
+
+def ask_alive(where: ListenAddress) -> str:
+    """Empty if a daemon answers for /healthz, else why not."""
+    try:
+        code, _ = fetch(where, "/healthz", TIMEOUT_S)
+    except (OSError, StatusError) as error:
+        return _no_answer(error)
+    return "" if code == 200 else f"/healthz answers {code}"
+
+
+def _no_answer(error: OSError | StatusError | status_report.ReportError) -> str:
+    match error:
+        case TimeoutError():
+            return f"no answer within {TIMEOUT_S:.0f} s; the daemon is stopped or stuck"
+        case ConnectionRefusedError():
+            return "connection refused; the daemon was killed or has not started"
+        case OSError():
+            return error.strerror or type(error).__name__
+        case _:
+            return str(error)
 
 
 def ask(where: ListenAddress, path: str, kind: type[T], daemon: str) -> T:

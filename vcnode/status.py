@@ -20,6 +20,11 @@ def add_to(verbs: Any) -> None:
         " 3 if one does not answer.",
         allow_abbrev=False,
     )
+    parser.add_argument(
+        "--alive",
+        action="store_true",
+        help="ask for /healthz alone, as a liveness probe does: whether each daemon answers, ready or not",
+    )
     daemons.add_addresses(parser)
     add_output(parser)
     parser.set_defaults(run=run)
@@ -27,6 +32,8 @@ def add_to(verbs: Any) -> None:
 
 def run(arguments: argparse.Namespace, terminal: Terminal) -> int:
     """Ask and print each daemon, also those that do not answer."""
+    if arguments.alive:
+        return _run_alive(daemons.addresses_of(arguments), terminal)
     answers = [(where, daemons.ask_report(where)) for where in daemons.addresses_of(arguments)]
     is_ready = all(
         isinstance(answer, status_report.DaemonReport) and answer.is_ready for _, answer in answers
@@ -39,6 +46,17 @@ def run(arguments: argparse.Namespace, terminal: Terminal) -> int:
     if any(isinstance(answer, str) for _, answer in answers):
         return EXIT_FAILED
     return 0 if is_ready else EXIT_NEGATIVE
+
+
+def _run_alive(addresses: list[ListenAddress], terminal: Terminal) -> int:
+    problems = {daemons.name_of(where): daemons.ask_alive(where) for where in addresses}
+    if terminal.is_document:
+        items = [{"address": name, "isAlive": not why, "problem": why} for name, why in problems.items()]
+        terminal.document("DaemonLivenessList", {"items": items})
+    else:
+        for name, why in problems.items():
+            terminal.line(f"{name}: {why or 'alive'}")
+    return EXIT_FAILED if any(problems.values()) else 0
 
 
 def _write_lines(

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from daemonkit.fairness.scheduler import Account
 from daemonkit.kube.reflector import Reflector, Timing, Transport
 from daemonkit.kube.resources import NODES, PODS, SERVICES, Key
 from daemonkit.kube.store import Added, Change, DecodeFailed, Deleted, Modified, UndecodableDeleted
@@ -109,9 +110,10 @@ class SuperCaches:
             timing=timing,
         )
 
-    def start(self, tasks: Tasks) -> None:
+    def start(self, tasks: Tasks, account: Account) -> None:
+        """Begin to watch; `account` pays for it."""
         for reflector in self.reflectors.values():
-            tasks.spawn(reflector.run(), f"super {reflector.name}")
+            tasks.spawn(account.run(reflector.run()), f"super {reflector.name}")
 
     @property
     def has_synced(self) -> bool:

@@ -17,6 +17,7 @@ import msgspec
 
 from daemonkit import logs
 from daemonkit.backoff import backoff_s, spread_s
+from daemonkit.fairness.scheduler import Account
 from daemonkit.kube import deep_json
 from daemonkit.kube.byte_budget import ByteBudget
 from daemonkit.kube.client import ApiError, Requester, UnreachableError
@@ -77,7 +78,7 @@ class NetworkController:
     """The Networks of one tenant. `run` serves them until it is cancelled.
 
     `report` gets (reason, message) of each problem once, and ("", "") when none is left. `may_write` is asked
-    before each write.
+    before each write. `account` is the tenant's, which pays for its watch.
     """
 
     def __init__(
@@ -92,6 +93,7 @@ class NetworkController:
         jitter: Callable[[], float] = random.random,
         timing: Timing | None = None,
         cache_budget: ByteBudget[CachedObject] | None = None,
+        account: Account | None = None,
     ) -> None:
         self._client = client
         self._settings = settings
@@ -103,7 +105,7 @@ class NetworkController:
         self._failures: dict[str, int] = {}
         self._problems: dict[str, tuple[Problem, ...]] = {}
         self._changed = asyncio.Event()
-        self._tasks = Tasks("networks")
+        self._tasks = Tasks("networks", through=None if account is None else account.run)
         self._networks: Reflector[CachedObject] = Reflector(
             watch_client,
             NETWORK.resource,

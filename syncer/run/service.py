@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from daemonkit import logs
+from daemonkit.fairness.scheduler import TenantScheduler
+from daemonkit.fairness.weighted_round_robin import MAX_WEIGHT
 from daemonkit.kube.reflector import Reflector
 from daemonkit.kube.resources import Key
 from daemonkit.run.daemon_shell import DaemonShell, freeze_heap
@@ -82,6 +84,9 @@ class SyncerService:
         )
         self._kinds: dict[str, KindSync] = {each.kind.kind: each for each in _kinds(config)}
         self._ownership = self._make_ownership(config.sharding)
+        self._scheduler = TenantScheduler()
+        # All tenants wait for what the super cluster tells: no number of them keeps it away.
+        self._system = self._scheduler.open("super cluster", MAX_WEIGHT)
         self._queue = WorkQueue(outside.monotonic, outside.jitter, self._metrics.queue_seconds)
         self._super = SuperCaches(self._client, self._kinds.values(), self._super_changed)
         slots = Slots(SLOTS)
@@ -234,7 +239,7 @@ class SyncerService:
         if isinstance(self._ownership, Replica):
             self._tasks.spawn(self._ownership.run(), "sharding")
             self._tasks.spawn(self._ownership.cut_expired(), "cut of expired writes")
-        self._super.start(self._tasks)
+        self._super.start(self._tasks, self._system)
         self._tasks.spawn(self._policies.reflector.run(), "policies")
         self._tasks.spawn(self._source.run(), "tenants")
         self._tasks.spawn(self._conditions.run(), "conditions")
@@ -291,6 +296,7 @@ class SyncerService:
             self._queue.add,
             self._client,
             self._ownership,
+            self._scheduler.open(state.cluster.key, state.cluster.weight),
             open_client=self._outside.open_tenant,
             holds_changed=self._holds_changed,
             task_failed=self._attachments.note_failure,
@@ -329,6 +335,7 @@ class SyncerService:
             report,
             may_write=lambda: self._ownership.may_write(session.tenant.key),
             cache_budget=session.cache_budget,
+            account=session.account,
         )
 
     def _detached(self, session: TenantSession) -> None:

@@ -4,6 +4,7 @@
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
+from daemonkit.fairness.scheduler import Account
 from daemonkit.kube.client import MAX_RESPONSE_BYTES, UnreachableError
 from daemonkit.kube.object_limits import MAX_OBJECT_BYTES
 from syncer.sharding.port import TenantOwnership
@@ -41,10 +42,18 @@ class FencedClient:
     the process may be stopped meanwhile. A write whose time is over is cut, with its connection.
     """
 
-    def __init__(self, client: CheckedRequester, ownership: TenantOwnership, tenant: str) -> None:
+    def __init__(
+        self,
+        client: CheckedRequester,
+        ownership: TenantOwnership,
+        tenant: str,
+        account: Account | None = None,
+    ) -> None:
+        """`account` is the tenant's: it pays for what its answers take, whoever asks."""
         self._client = client
         self._ownership = ownership
         self._tenant = tenant
+        self._account = account
 
     async def request(
         self,
@@ -55,6 +64,18 @@ class FencedClient:
         *,
         content_type: str = "application/json",
         limit_bytes: int = MAX_ANSWER_BYTES,
+    ) -> bytes:
+        asked = self._request(method, path, params, body, content_type, limit_bytes)
+        return await (asked if self._account is None else self._account.run(asked))
+
+    async def _request(
+        self,
+        method: str,
+        path: str,
+        params: Mapping[str, str],
+        body: bytes | None,
+        content_type: str,
+        limit_bytes: int,
     ) -> bytes:
         if method == "GET":
             return await self._client.request(method, path, params, limit_bytes=limit_bytes)

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from daemonkit.fairness.scheduler import Account
 from daemonkit.kube.byte_budget import ByteBudget
 from daemonkit.kube.credentials import Credentials
 from daemonkit.kube.freshness import Failure
@@ -82,6 +83,7 @@ class TenantSession:
         enqueue: Callable[["TenantSession", SyncKey], None],
         super_client: CheckedRequester,
         ownership: TenantOwnership,
+        account: Account,
         *,
         open_client: Callable[[Credentials, int, str], ApiClient],
         holds_changed: Callable[["TenantSession"], None] = lambda _: None,
@@ -103,14 +105,18 @@ class TenantSession:
         self._access = access
         self._credentials = Credentials(lambda: self._access)
         self.reader = open_client(self._credentials, MAX_IN_FLIGHT, user_agent)
-        self.client = FencedClient(self.reader, ownership, tenant.key)
+        self.client = FencedClient(self.reader, ownership, tenant.key, account)
         """Of the tenant's API server."""
-        self.super_client = FencedClient(super_client, ownership, tenant.key)
+        self.super_client = FencedClient(super_client, ownership, tenant.key, account)
         """Of the super cluster's, for this tenant's objects."""
         self._kinds = kinds
         self._super = super_cluster
         self._enqueue = enqueue
-        self._tasks = Tasks(f"tenant {tenant.key}", on_failure=lambda *_: task_failed(self))
+        self.account = account
+        """Pays for all that is done for the tenant, and ends with the session."""
+        self._tasks = Tasks(
+            f"tenant {tenant.key}", on_failure=lambda *_: task_failed(self), through=account.run
+        )
         self._super_names: dict[str, str | None] = {}
         self._assumed: dict[SyncKey, tuple[str, str]] = {}
         self._waits = Waits()
@@ -184,6 +190,7 @@ class TenantSession:
     async def close(self, timeout_s: float) -> None:
         await self._tasks.close(timeout_s)
         await self.reader.close()
+        self.account.close()
 
     def use(self, access: Access) -> None:
         """Take rotated credentials, from the next request on."""
@@ -194,6 +201,7 @@ class TenantSession:
     def change_tenant(self, tenant: TenantCluster) -> None:
         """Take another weight, policy, prefixes or release of the same tenant."""
         before, self.tenant = self.tenant, tenant
+        self.account.set_weight(tenant.weight)
         if tenant.release != before.release and self.has_patrolled:
             self.judge_deletions()
 

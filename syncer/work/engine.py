@@ -148,7 +148,7 @@ class Engine:
         while True:
             await self._slots.acquire()
             session, item = await self._queue.get()
-            self._tasks.spawn(self._work(session, item), "reconcile")
+            self._tasks.spawn(session.account.run(self._work(session, item)), "reconcile")
 
     async def _work(self, session: TenantSession, item: SyncKey) -> None:
         retry_after_s: float | None = None

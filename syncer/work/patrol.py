@@ -15,8 +15,8 @@ from syncer.metrics import SyncerMetrics
 from syncer.tenant.session import TenantSession
 from syncer.work.queue import WorkQueue
 
-# Objects between two turns of the loop.
-_BATCH = 2_000
+# Objects between two turns of the loop: a millisecond or two.
+_BATCH = 500
 # After the first patrol of a tenant, which deletes nothing: long enough for the lists' echoes.
 SECOND_AFTER_S = 2.0
 # Events of this long before a start are copied: those that an earlier run may have missed.
@@ -60,7 +60,7 @@ class Patrol:
             await asyncio.sleep(self._interval_s)
             for session in list(self._sessions.values()):
                 if session.has_patrolled:
-                    await self.check(session)
+                    await session.account.run(self.check(session))
 
     async def check(self, session: TenantSession) -> int:
         """Queue every pair that is not verified; returns their number."""

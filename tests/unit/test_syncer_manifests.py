@@ -136,3 +136,14 @@ def test_policy_covers_each_kind_that_is_written() -> None:
     }
     written = {(group, resource) for group, resource, verb in rights(SUPER) if verb in ("create", "patch")}
     assert written <= covered
+
+
+@pytest.mark.parametrize("path", [DEPLOYMENT, SHARDED])
+def test_a_syncer_that_does_not_answer_is_started_anew(path: Path) -> None:
+    """One that is merely not ready is not: a tenant or the super cluster may be away for hours."""
+    (container,) = of_kind(path, "Deployment")["spec"]["template"]["spec"]["containers"]
+    address = container["readinessProbe"]["exec"]["command"][-1]
+    probe = container["livenessProbe"]
+    assert probe["exec"]["command"] == ["vcnode", "status", "--alive", "--address", address]
+    # Longer than any step of the loop, however slow the node is.
+    assert probe["periodSeconds"] * probe["failureThreshold"] >= 60

@@ -34,7 +34,14 @@ async def test_unready_daemon_names_hop_error_age_and_remedy(tmp_path: Path) -> 
         await node.apiserver.stop()
         node.bridge_socket.unlink(missing_ok=True)
         await node.until(lambda: _has(node, "no such file or directory"))
+        # It is not ready, and to start it anew would help nobody.
+        assert await vcnode("status", "--alive", "--socket", str(node.socket)) == (
+            0,
+            f"{node.socket}: alive\n",
+        )
         await node.stop()
+        code, printed = await vcnode("status", "--alive", "--socket", str(node.socket))
+        assert (code, printed.startswith(f"{node.socket}: ")) == (3, True)
         await node.start()
         await node.until(lambda: _has(node, "connection refused"))
         code, printed = await vcnode("status", "--socket", str(node.socket))

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from daemonkit.fairness.scheduler import TenantScheduler
 from daemonkit.kube.resources import CONFIG_MAPS, NAMESPACES
 from daemonkit.kube.store import Added, Change, DecodeFailed, Deleted
 from daemonkit.tasks import Tasks
@@ -43,7 +44,7 @@ async def test_what_a_tenant_has_is_found_by_its_namespaces() -> None:
     cluster.storage.put(NAMESPACES, _namespace("green", "web"))
     for namespace, name in (("red-web", "a"), ("red-web", "b"), ("red-db", "a"), ("green-web", "c")):
         cluster.storage.put(CONFIG_MAPS, _config_map(namespace, name))
-    caches.start(tasks)
+    caches.start(tasks, TenantScheduler().open("super cluster"))
     await caches.wait_synced()
     assert [name for name, _ in caches.owned_namespaces("red")] == ["red-db", "red-web"]
     assert list(caches.names_in("ConfigMap", "red-web")) == ["a", "b"]
@@ -67,7 +68,7 @@ async def _followed() -> AsyncIterator[tuple[Storage, list[SuperChange]]]:
     seen: list[SuperChange] = []
     caches = SuperCaches(InProcessClient(cluster), table.kinds(()), seen.append)
     tasks = Tasks("test")
-    caches.start(tasks)
+    caches.start(tasks, TenantScheduler().open("super cluster"))
     await caches.wait_synced()
     yield cluster.storage, seen
     await tasks.close(1.0)
@@ -127,7 +128,7 @@ async def test_what_replaced_an_unreadable_object_ends_it() -> None:
     caches = SuperCaches(InProcessClient(cluster), table.kinds(()), seen.append)
     tasks = Tasks("test")
     cluster.storage.put(NAMESPACES, _namespace("red", "web"))
-    caches.start(tasks)
+    caches.start(tasks, TenantScheduler().open("super cluster"))
     await caches.wait_synced()
     seen.clear()
     kind = next(each for each in table.kinds(()) if each.kind.kind == "ConfigMap")
