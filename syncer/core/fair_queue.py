@@ -106,7 +106,7 @@ class FairQueue(Generic[T]):
 
     def __init__(self, settings: FairQueueSettings) -> None:
         self._max_in_flight = settings.max_in_flight
-        self._retries: RetryBackoff[T] = RetryBackoff(settings.retry)
+        self._retries: RetryBackoff[tuple[T, Hashable]] = RetryBackoff(settings.retry)
         self._turns: WeightedRoundRobin[str] = WeightedRoundRobin()
         self._sub_queues: dict[str, _SubQueue[T]] = {}
         self._delayed: list[_Delayed[T]] = []  # a heap
@@ -140,9 +140,9 @@ class FairQueue(Generic[T]):
         ready = len(found.ready) + len(found.low_priority)
         return Depths(ready, len(found.delayed), len(found.in_flight), oldest_s)
 
-    def failures(self, tenant: str, item: T) -> int:
-        """How often in a row an item was to be retried."""
-        return self._retries.failures(tenant, item)
+    def failures(self, tenant: str, item: T, part: Hashable = None) -> int:
+        """How often in a row an item, or a part of it, was to be retried."""
+        return self._retries.failures(tenant, (item, part))
 
     def set_weight(self, tenant: str, weight: int) -> None:
         """A tenant's share of turns, from 1 to 100; 1 unless set. It stays until the tenant is removed."""
@@ -173,26 +173,35 @@ class FairQueue(Generic[T]):
         self._delay(found, item, now_s + delay_s)
 
     def retry(
-        self, tenant: str, item: T, now_s: float, jitter: float = 1.0, *, at_least_s: float = 0.0
-    ) -> None:
+        self,
+        tenant: str,
+        item: T,
+        now_s: float,
+        jitter: float = 1.0,
+        *,
+        at_least_s: float = 0.0,
+        part: Hashable = None,
+    ) -> float:
         """Add an item that failed after its backoff, and when the tenant's rate of retries allows it.
 
+        Returns when its backoff ends. Each `part` of an item has one of its own: the item may come earlier.
         `jitter` is drawn from 0 to 1. `at_least_s` is what the server asked for: one that refuses thousands
         of items, each for a second, would else get them all again each second. An item that is delayed
         already takes no token: one that fails at each of its many changes must not use up what the tenant's
         other items need.
         """
         if self._is_shut_down:
-            return
-        delay_s = max(at_least_s, self._retries.on_failure(tenant, item, now_s, jitter))
+            return now_s
+        delay_s = max(at_least_s, self._retries.on_failure(tenant, (item, part), now_s, jitter))
         found = self._sub_queues.get(tenant)
         delayed = found.delayed.get(item) if found is not None else None
         if delayed is None or delayed[0] > now_s + delay_s:
             self.add_after(tenant, item, max(delay_s, self._retries.reserve_s(tenant, now_s)), now_s)
+        return now_s + delay_s
 
-    def forget(self, tenant: str, item: T) -> None:
-        """An item did not fail: its next backoff is the first one. What is delayed stays so."""
-        self._retries.forget(tenant, item)
+    def forget(self, tenant: str, item: T, part: Hashable = None) -> None:
+        """An item, or a part of it, did not fail: its next backoff is the first. What is delayed stays so."""
+        self._retries.forget(tenant, (item, part))
 
     def get(self, now_s: float) -> Delivery[T] | None:
         """The next item, which is in flight then; None if there is none until something changes.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is to be done about one object: a Plan of Actions, in order. Pure.
+"""What is to be done about one object: a Plan of two halves, each of Actions in order. Pure.
 
 The kinds make Plans of what both sides have. The engine carries them out, and asks before each write to the
 super cluster whether the namespace is that tenant's. To carry out a Plan twice changes nothing: each write
@@ -145,11 +145,11 @@ class Conflict:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
-    """Nothing to do: both sides agree, or cannot be made to.
+class Half:
+    """What is to be done in one direction, or why it is not. Empty: nothing to do.
 
-    With `refusals`, a `wait` or a `conflict` the object's downward part is not done: nothing goes down by
-    halves. Actions besides are still carried out, such as the deletion of what was refused later.
+    With `refusals`, a `wait` or a `conflict` this direction is not done: nothing goes by halves of an object.
+    Actions besides are still carried out, such as the deletion of what was refused later.
     `changes`: what of an object that goes down is not as its author wrote it.
     `is_partial`: after the actions there is more to do, with what an API server chose in them.
     """
@@ -160,6 +160,63 @@ class Plan:
     conflict: Conflict | None = None
     changes: tuple[Change, ...] = ()
     is_partial: bool = False
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether something stands against this direction, which the tenant is told."""
+        return self.wait is not None or self.conflict is not None or bool(self.refusals)
+
+
+class Direction(enum.StrEnum):
+    """DOWN makes the super object what the tenant asked for, UP shows the tenant what came of it."""
+
+    DOWN = "down"
+    UP = "up"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Nothing to do: both sides agree, or cannot be made to.
+
+    The two halves have a fate of their own: what stops or fails one of them does not stop the other, and each
+    is tried again by itself. What goes down is begun first.
+    """
+
+    down: Half = Half()
+    up: Half = Half()
+
+    def half(self, direction: Direction) -> Half:
+        return self.down if direction is Direction.DOWN else self.up
+
+    @property
+    def actions(self) -> tuple[Action, ...]:
+        """Of both halves, in the order in which they are carried out."""
+        return (*self.down.actions, *self.up.actions)
+
+    @property
+    def refusals(self) -> tuple[Refusal, ...]:
+        return (*self.down.refusals, *self.up.refusals)
+
+    @property
+    def wait(self) -> Wait | None:
+        return self.down.wait or self.up.wait
+
+    @property
+    def conflict(self) -> Conflict | None:
+        return self.down.conflict or self.up.conflict
+
+    @property
+    def changes(self) -> tuple[Change, ...]:
+        return (*self.down.changes, *self.up.changes)
+
+    @property
+    def is_partial(self) -> bool:
+        return self.down.is_partial or self.up.is_partial
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether something stands against either direction."""
+        return self.down.is_stopped or self.up.is_stopped
 
 
 NOTHING = Plan()

@@ -26,7 +26,6 @@ class ConfigMapSync:
 
     kind = KIND
     scope = Scope.NAMESPACED
-    is_reactive = False
 
     def super_name(self, name: str) -> str:
         return TENANT_ROOT_CA if name == ROOT_CA else name

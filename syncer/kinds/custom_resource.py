@@ -52,7 +52,6 @@ class CustomResourceSync(SameName):
     """Custom resources of tenants: all fields but metadata and status go down, status comes up."""
 
     scope = Scope.NAMESPACED
-    is_reactive = False
 
     def __init__(self, entry: CustomResource) -> None:
         self._kind = entry.synced_kind
@@ -66,9 +65,9 @@ class CustomResourceSync(SameName):
         if tenant is None:
             return NOTHING if found is None else plan_removal(self._kind, found, key[0], view)
         status = upward.status_of(found if found is not None and self._has_status else tenant)
-        more = () if found is None else upward.show(self._kind, tenant, found, status, view)
+        up = () if found is None else upward.show(self._kind, tenant, found, status, view)
         desired = start(self._kind, tenant, view)
-        return plan_down(self._kind, tenant, found, desired, view, owned=_owned, more=more)
+        return plan_down(self._kind, tenant, found, desired, view, owned=_owned, up=up)
 
 
 def _owned(value: Object) -> Object:

@@ -21,6 +21,7 @@ from syncer.core.plan import (
     Conflict,
     Create,
     Delete,
+    Half,
     Patch,
     Plan,
     Refusal,
@@ -73,7 +74,8 @@ def plan_removal(
     """The plan for a super object whose tenant object is gone; one that is not the tenant's stays."""
     if not owns(found, view, namespace) or is_deleting(found):
         return NOTHING
-    return Plan((Delete(Side.SUPER, kind, namespace_of(found), name_of(found), uid_of(found), grace_s),))
+    where = namespace_of(found), name_of(found), uid_of(found)
+    return Plan(Half((Delete(Side.SUPER, kind, *where, grace_s),)))
 
 
 def plan_stay(
@@ -81,7 +83,7 @@ def plan_stay(
 ) -> Plan:
     """The plan for an object that stays in the tenant whole; one that is below goes."""
     removal = NOTHING if found is None else plan_removal(kind, found, namespace, view)
-    return replace(removal, changes=told)
+    return replace(removal, down=replace(removal.down, changes=told))
 
 
 def plan_down(
@@ -94,37 +96,48 @@ def plan_down(
     owned: OwnedPart,
     domains: tuple[str, ...] | None = None,
     more: Iterable[Action] = (),
+    up: Iterable[Action] = (),
     adopts: bool = False,
     is_answered: bool = False,
+    ends: Callable[[Object], bool] = lambda _: False,
 ) -> Plan:
     """The plan for an object that the tenant has.
 
     `desired` is the whole super object, what it waits for, or why it may not go down. `owned` takes the
-    fields to compare from both; `more` are actions beside (such as those that go up) once both exist.
-    With `adopts`, an object that no tenant has yet becomes this one's; it is of the tenant's super namespace.
+    fields to compare from both; `more` are actions beside that go down once both exist, and `up` those that
+    come up, whatever stops what goes down. With `adopts`, an object of the tenant's super namespace that no
+    tenant has yet becomes this one's.
+    One that is being deleted is in force until it is gone, as on any cluster: its finalizers may need the
+    super object, and pods still mount it. `ends` says of which ones the deletion goes down at once. Of one
+    that is being deleted nothing is made anew.
     `is_answered`: what the API server chooses in the creation comes up.
     A refused object that is in the super cluster stays as it last was allowed.
     """
     namespace = namespace_of(tenant)
-    if is_deleting(tenant):
-        return NOTHING if found is None else plan_removal(kind, found, namespace, view)
+    is_ending = is_deleting(tenant)
+    if found is None and is_ending:
+        return NOTHING
     is_adopted = adopts and found is not None and not is_claimed(found)
     if found is not None and not owns(found, view, namespace) and not is_adopted:
-        return Plan(
-            conflict=Conflict(f"{kind.kind} {namespace_of(found)}/{name_of(found)} is not the tenant's")
-        )
+        taken = f"{kind.kind} {namespace_of(found)}/{name_of(found)} is not the tenant's"
+        return NOTHING if is_ending else Plan(Half(conflict=Conflict(taken)))
+    if is_adopted and is_ending:
+        return NOTHING
+    if found is not None and is_ending and ends(tenant):
+        return plan_removal(kind, found, namespace, view)
     if found is not None and not is_adopted and annotations_of(found).get(keys.UID) != uid_of(tenant):
         # The tenant's object was deleted and made again; its follower comes once the old one is gone.
         return plan_removal(kind, found, namespace, view)
+    shown = Half(tuple(up))
     if isinstance(desired, Wait):
-        return Plan(wait=desired)
+        return Plan(Half(wait=desired), shown)
     if isinstance(desired, tuple):
-        return Plan(refusals=desired)
+        return Plan(Half(refusals=desired), shown)
     changes = judgement.changes(kind.kind, tenant, view)
     if found is None:
-        return Plan((Create(Side.SUPER, kind, desired),), changes=changes, is_partial=is_answered)
+        return Plan(Half((Create(Side.SUPER, kind, desired),), changes=changes, is_partial=is_answered))
     if is_deleting(found):
-        return NOTHING  # made again once it is gone
+        return Plan(up=shown)  # made again once it is gone
     opaque = view.settings.opaque_domains if domains is None else domains
     body = merge_patch(owned(found), owned(desired))
     if meta := metadata_patch(desired, found, view.tenant, opaque):
@@ -132,4 +145,4 @@ def plan_down(
     actions = list(more)
     if body:
         actions.insert(0, Patch(Side.SUPER, kind, namespace_of(found), name_of(found), uid_of(found), body))
-    return Plan(tuple(actions), changes=changes)
+    return Plan(Half(tuple(actions), changes=changes), shown)

@@ -22,11 +22,10 @@ _CONTROLLERS = ("endpointslice-controller.k8s.io", "endpointslicemirroring-contr
 
 
 class EndpointSliceSync(SameName):
-    """EndpointSlices. Reactive: they hang on their Service, its Endpoints, and the pods that they name."""
+    """EndpointSlices. They hang on their Service, its Endpoints, and the pods that they name."""
 
     kind = KIND
     scope = Scope.NAMESPACED
-    is_reactive = True
 
     def plan(self, key: Key, tenant: Object | None, found: Object | None, view: View) -> Plan:
         if found is not None and labels_of(found).get(MANAGED_BY) in _CONTROLLERS:

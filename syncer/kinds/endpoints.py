@@ -26,11 +26,10 @@ WAITS_FOR_API_SERVER = "ApiServerNotKnown"
 
 
 class EndpointsSync(SameName):
-    """Endpoints. Reactive: whether they go down hangs on their Service and on the pods that they name."""
+    """Endpoints. Whether they go down hangs on their Service and on the pods that they name."""
 
     kind = KIND
     scope = Scope.NAMESPACED
-    is_reactive = True
 
     def plan(self, key: Key, tenant: Object | None, found: Object | None, view: View) -> Plan:
         if tenant is None:
@@ -122,17 +121,18 @@ def without_refused(
 
     What it led to may have become another tenant's.
     """
-    if not plan.refusals:
+    if not plan.down.refusals:
         return plan
     if is_of_api_server:
         # Who knows its addresses may hear of a new one later than the tenant publishes it.
-        first = plan.refusals[0]
-        plan = replace(plan, refusals=(), wait=Wait(WAITS_FOR_API_SERVER, f"{first.path}: {first.message}"))
+        first = plan.down.refusals[0]
+        wait = Wait(WAITS_FOR_API_SERVER, f"{first.path}: {first.message}")
+        plan = replace(plan, down=replace(plan.down, refusals=(), wait=wait))
     if found is None:
         return plan
     removal = plan_removal(kind, found, namespace, view)
     deletions = (replace(each, is_refused=True) for each in removal.actions if isinstance(each, Delete))
-    return replace(plan, actions=(*plan.actions, *deletions))
+    return replace(plan, down=replace(plan.down, actions=(*plan.down.actions, *deletions)))
 
 
 def _targets(tenant: Object) -> Iterator[Any]:

@@ -18,7 +18,7 @@ from syncer.core.objects import (
     uid_of,
     without_server_fields,
 )
-from syncer.core.plan import NOTHING, Create, Patch, Plan, Side
+from syncer.core.plan import NOTHING, Create, Half, Patch, Plan, Side
 from syncer.core.view import View
 from syncer.kinds.downward import owns
 from syncer.kinds.metadata import is_reserved
@@ -39,7 +39,6 @@ class EventSync(SameName):
 
     kind = KIND
     scope = Scope.NAMESPACED
-    is_reactive = False
 
     def plan(self, key: Key, tenant: Object | None, found: Object | None, view: View) -> Plan:
         if found is None or is_deleting(found):
@@ -48,13 +47,13 @@ class EventSync(SameName):
         if desired is None:
             return NOTHING
         if tenant is None:
-            return Plan((Create(Side.TENANT, KIND, desired),))
+            return Plan(up=Half((Create(Side.TENANT, KIND, desired),)))
         if not _is_same(tenant, desired):
             return NOTHING  # one of the tenant's own, by chance of this name
         body = merge_patch(_changing(tenant), _changing(desired))
         if not body:
             return NOTHING
-        return Plan((Patch(Side.TENANT, KIND, *key, uid_of(tenant), body),))
+        return Plan(up=Half((Patch(Side.TENANT, KIND, *key, uid_of(tenant), body),)))
 
 
 def _desired(key: Key, found: Object, view: View) -> Object | None:

@@ -18,13 +18,12 @@ class IngressSync(SameName):
 
     kind = KIND
     scope = Scope.NAMESPACED
-    is_reactive = False
 
     def plan(self, key: Key, tenant: Object | None, found: Object | None, view: View) -> Plan:
         if tenant is None:
             return NOTHING if found is None else plan_removal(KIND, found, key[0], view)
-        more = () if found is None else upward.show(KIND, tenant, found, upward.status_of(found), view)
-        return plan_down(KIND, tenant, found, _desired(tenant, view), view, owned=_owned, more=more)
+        up = () if found is None else upward.show(KIND, tenant, found, upward.status_of(found), view)
+        return plan_down(KIND, tenant, found, _desired(tenant, view), view, owned=_owned, up=up)
 
 
 def _desired(tenant: Object, view: View) -> Object | Wait | tuple[Refusal, ...]:

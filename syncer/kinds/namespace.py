@@ -19,7 +19,7 @@ from syncer.core.objects import (
     name_of,
     uid_of,
 )
-from syncer.core.plan import NOTHING, Change, Conflict, Create, Delete, Patch, Plan, Refusal, Side, Wait
+from syncer.core.plan import NOTHING, Change, Conflict, Create, Delete, Half, Patch, Plan, Refusal, Side, Wait
 from syncer.core.view import View
 from syncer.kinds import judgement
 from syncer.kinds.metadata import LABEL_PREFIX, annotation_passes, rules_of, super_labels
@@ -35,7 +35,6 @@ class NamespaceSync(SameName):
 
     kind = KIND
     scope = Scope.NAMESPACE
-    is_reactive = False
 
     def plan(self, key: Key, tenant: Object | None, found: Object | None, view: View) -> Plan:
         name = key[1]
@@ -43,22 +42,26 @@ class NamespaceSync(SameName):
             return _removal(found, name) if found is not None and is_owned(found, name, view) else NOTHING
         target = view.tenant.super_namespace(name)
         if isinstance(target, names.Refused):
-            return Plan(refusals=(Refusal("metadata.name", target.reason),))
+            return Plan(Half(refusals=(Refusal("metadata.name", target.reason),)))
         if found is None:
             return (
                 NOTHING
                 if is_deleting(tenant)
                 else Plan(
-                    (Create(Side.SUPER, KIND, _desired(tenant, target, view)),), changes=_told(tenant, view)
+                    Half(
+                        (Create(Side.SUPER, KIND, _desired(tenant, target, view)),),
+                        changes=_told(tenant, view),
+                    )
                 )
             )
         if not is_owned(found, name, view):
-            return Plan(conflict=Conflict(f"Namespace {target} is not the tenant's"))
+            return Plan(Half(conflict=Conflict(f"Namespace {target} is not the tenant's")))
         if annotations_of(found)[keys.UID] != uid_of(tenant):
             return _removal(found, name)
         if is_deleting(found):
-            return Plan(wait=_terminates(name))
-        return replace(_update(_desired(tenant, target, view), found), changes=_told(tenant, view))
+            return Plan(Half(wait=_terminates(name)))
+        update = _update(_desired(tenant, target, view), found)
+        return Plan(replace(update.down, changes=_told(tenant, view)))
 
 
 def _told(tenant: Object, view: View) -> tuple[Change, ...]:
@@ -108,13 +111,13 @@ def _update(desired: Object, found: Object) -> Plan:
     meta = {field: value for field, value in (("labels", changes), ("annotations", notes)) if value}
     if not meta:
         return NOTHING
-    return Plan((Patch(Side.SUPER, KIND, "", name_of(found), uid_of(found), {"metadata": meta}),))
+    return Plan(Half((Patch(Side.SUPER, KIND, "", name_of(found), uid_of(found), {"metadata": meta}),)))
 
 
 def _removal(found: Object, name: str) -> Plan:
     if is_deleting(found):
-        return Plan(wait=_terminates(name))
-    return Plan((Delete(Side.SUPER, KIND, "", name_of(found), uid_of(found)),))
+        return Plan(Half(wait=_terminates(name)))
+    return Plan(Half((Delete(Side.SUPER, KIND, "", name_of(found), uid_of(found)),)))
 
 
 def _terminates(name: str) -> Wait:

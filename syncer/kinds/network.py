@@ -10,7 +10,6 @@ from daemonkit.kube.resources import Key, Resource
 from syncer.core.objects import (
     Object,
     SyncedKind,
-    is_deleting,
     merge_patch,
     metadata,
     name_of,
@@ -33,16 +32,11 @@ class NetworkSync(SameName):
 
     kind = KIND
     scope = Scope.SYSTEM
-    is_reactive = False
 
     def plan(self, key: Key, tenant: Object | None, found: Object | None, view: View) -> Plan:
         if tenant is None:
             return NOTHING if found is None else plan_removal(KIND, found, SYSTEM_NAMESPACE, view)
-        if found is None and is_deleting(tenant):
-            return NOTHING
-        meta = metadata(tenant)
-        meta["namespace"] = SYSTEM_NAMESPACE
-        meta.pop("deletionTimestamp", None)
+        tenant = {**tenant, "metadata": {**metadata(tenant), "namespace": SYSTEM_NAMESPACE}}
         desired = start(KIND, tenant, view)
         if isinstance(desired, dict):
             desired = networks.refusals(tenant, view.policy) or desired

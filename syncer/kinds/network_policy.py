@@ -26,7 +26,6 @@ class NetworkPolicySync(SameName):
 
     kind = KIND
     scope = Scope.NAMESPACED
-    is_reactive = False
 
     def plan(self, key: Key, tenant: Object | None, found: Object | None, view: View) -> Plan:
         if tenant is None:

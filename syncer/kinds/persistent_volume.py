@@ -20,7 +20,7 @@ from syncer.core.objects import (
     name_of,
     uid_of,
 )
-from syncer.core.plan import NOTHING, Action, Conflict, Create, Delete, Patch, Plan, Side
+from syncer.core.plan import NOTHING, Action, Conflict, Create, Delete, Half, Patch, Plan, Side
 from syncer.core.view import View
 from syncer.kinds import upward
 from syncer.kinds.downward import owns
@@ -48,11 +48,10 @@ _SECRET_ANNOTATIONS = "volume.kubernetes.io/provisioner-deletion-secret"  # noqa
 
 
 class PersistentVolumeSync(SameName):
-    """PersistentVolumes. Reactive: a volume is shown once both claims are there."""
+    """PersistentVolumes. A volume is shown once both claims are there."""
 
     kind = KIND
     scope = Scope.CLAIMED
-    is_reactive = True
 
     def plan(self, key: Key, tenant: Object | None, found: Object | None, view: View) -> Plan:
         is_ours = tenant is not None and keys.UID in annotations_of(tenant)
@@ -62,12 +61,12 @@ class PersistentVolumeSync(SameName):
             claim = None if is_deleting(found) else _claim_of(found, view)
             if claim is None:
                 return NOTHING
-            return Plan((Create(Side.TENANT, KIND, _desired(found, claim)),), is_partial=True)
+            return Plan(up=Half((Create(Side.TENANT, KIND, _desired(found, claim)),), is_partial=True))
         if not is_ours:
-            return Plan(conflict=Conflict(f"the tenant has a PersistentVolume {key[1]} of its own"))
+            return Plan(up=Half(conflict=Conflict(f"the tenant has a PersistentVolume {key[1]} of its own")))
         if annotations_of(tenant)[keys.UID] != uid_of(found):
             return _removal(tenant)
-        return NOTHING if is_deleting(tenant) else Plan(_updates(tenant, found))
+        return NOTHING if is_deleting(tenant) else Plan(up=Half(_updates(tenant, found)))
 
 
 def _claim_of(found: Object, view: View) -> Object | None:
@@ -141,7 +140,7 @@ def _updates(tenant: Object, found: Object) -> tuple[Action, ...]:
 def _removal(tenant: Object) -> Plan:
     if is_deleting(tenant):
         return NOTHING
-    return Plan((Delete(Side.TENANT, KIND, "", name_of(tenant), uid_of(tenant)),))
+    return Plan(up=Half((Delete(Side.TENANT, KIND, "", name_of(tenant), uid_of(tenant)),)))
 
 
 SYNC: KindSync = PersistentVolumeSync()

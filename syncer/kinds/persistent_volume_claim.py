@@ -7,7 +7,7 @@ claim is not shown as bound before that, for the controller would take it back.
 """
 
 from daemonkit.kube.resources import Key, Resource
-from syncer.core.objects import Object, SyncedKind, annotations_of, name_of, namespace_of, uid_of
+from syncer.core.objects import Object, SyncedKind, annotations_of, metadata, name_of, namespace_of, uid_of
 from syncer.core.plan import NOTHING, Action, Patch, Plan, Refusal, Side, Wait
 from syncer.core.view import View
 from syncer.kinds import upward
@@ -20,17 +20,16 @@ KIND = SyncedKind(Resource("", "v1", "persistentvolumeclaims"), "PersistentVolum
 
 
 class PersistentVolumeClaimSync(SameName):
-    """PersistentVolumeClaims. Reactive: the name of the volume comes up once the tenant has the volume."""
+    """PersistentVolumeClaims. The name of the volume comes up once the tenant has the volume."""
 
     kind = KIND
     scope = Scope.NAMESPACED
-    is_reactive = True
 
     def plan(self, key: Key, tenant: Object | None, found: Object | None, view: View) -> Plan:
         if tenant is None:
             return NOTHING if found is None else plan_removal(KIND, found, key[0], view)
-        more = () if found is None else _upward(tenant, found, view)
-        return plan_down(KIND, tenant, found, _desired(tenant, view), view, owned=_owned, more=more)
+        up = () if found is None else _upward(tenant, found, view)
+        return plan_down(KIND, tenant, found, _desired(tenant, view), view, owned=_owned, up=up, ends=_ends)
 
 
 def _desired(tenant: Object, view: View) -> Object | Wait | tuple[Refusal, ...]:
@@ -38,6 +37,15 @@ def _desired(tenant: Object, view: View) -> Object | Wait | tuple[Refusal, ...]:
     if not isinstance(desired, dict):
         return desired
     return claims.refusals(tenant, view.policy) or desired
+
+
+def _ends(tenant: Object) -> bool:
+    """Whether its deletion goes down at once: nothing but the protection by its pods keeps it.
+
+    Each cluster protects a claim by its own pods, and pods that are made later do not get one that is being
+    deleted. What another finalizer keeps is still there, with its data.
+    """
+    return set(metadata(tenant).get("finalizers") or ()) <= {"kubernetes.io/pvc-protection"}
 
 
 def _owned(value: Object) -> Object:

@@ -29,17 +29,12 @@ class Scope(enum.Enum):
 
 
 class KindSync(Protocol):
-    """How one kind is synced. Each module of `syncer.kinds` has one as `SYNC`; `table` lists them.
-
-    `is_reactive`: what its plans look up is watched for them always, not only while they wait.
-    """
+    """How one kind is synced. Each module of `syncer.kinds` has one as `SYNC`; `table` lists them."""
 
     @property
     def kind(self) -> SyncedKind: ...
     @property
     def scope(self) -> Scope: ...
-    @property
-    def is_reactive(self) -> bool: ...
 
     def super_name(self, name: str) -> str:
         """The name in the super cluster of the tenant's object of this name."""

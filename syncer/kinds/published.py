@@ -17,7 +17,7 @@ from syncer.core.objects import (
     uid_of,
     without_server_fields,
 )
-from syncer.core.plan import NOTHING, Conflict, Create, Delete, Patch, Plan, Side
+from syncer.core.plan import NOTHING, Conflict, Create, Delete, Half, Patch, Plan, Side
 from syncer.core.view import View
 from syncer.kinds.port import SameName, Scope
 from tenancy import keys
@@ -37,7 +37,6 @@ class PublishedSync(SameName):
     """
 
     scope = Scope.PUBLISHED
-    is_reactive = False
 
     def __init__(self, kind: SyncedKind, immutable: tuple[tuple[str, ...], ...] = ()) -> None:
         self._kind = kind
@@ -52,9 +51,10 @@ class PublishedSync(SameName):
             return self._removal(tenant) if tenant is not None and is_published(tenant) else NOTHING
         desired = _copy(found)
         if tenant is None:
-            return Plan((Create(Side.TENANT, self._kind, desired),))
+            return Plan(up=Half((Create(Side.TENANT, self._kind, desired),)))
         if not is_published(tenant):
-            return Plan(conflict=Conflict(f"the tenant has a {self._kind.kind} {key[1]} of its own"))
+            taken = f"the tenant has a {self._kind.kind} {key[1]} of its own"
+            return Plan(up=Half(conflict=Conflict(taken)))
         if is_deleting(tenant):
             return NOTHING  # made again once it is gone
         actual = _copy(tenant)
@@ -63,12 +63,12 @@ class PublishedSync(SameName):
         body = merge_patch(actual, desired)
         if not body:
             return NOTHING
-        return Plan((Patch(Side.TENANT, self._kind, "", name_of(tenant), uid_of(tenant), body),))
+        return Plan(up=Half((Patch(Side.TENANT, self._kind, "", name_of(tenant), uid_of(tenant), body),)))
 
     def _removal(self, tenant: Object) -> Plan:
         if is_deleting(tenant):
             return NOTHING
-        return Plan((Delete(Side.TENANT, self._kind, "", name_of(tenant), uid_of(tenant)),))
+        return Plan(up=Half((Delete(Side.TENANT, self._kind, "", name_of(tenant), uid_of(tenant)),)))
 
 
 def _copy(value: Object) -> Object:

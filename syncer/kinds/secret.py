@@ -20,7 +20,7 @@ from syncer.core.objects import (
     namespace_of,
     uid_of,
 )
-from syncer.core.plan import NOTHING, Conflict, Patch, Plan, Side
+from syncer.core.plan import NOTHING, Conflict, Half, Patch, Plan, Side
 from syncer.core.view import View
 from syncer.kinds.downward import owns, plan_down, plan_removal, start
 from syncer.kinds.port import KindSync, SameName, Scope
@@ -42,12 +42,11 @@ class SecretSync(SameName):
 
     kind = KIND
     scope = Scope.NAMESPACED
-    is_reactive = True
 
     def plan(self, key: Key, tenant: Object | None, found: Object | None, view: View) -> Plan:
         if found is not None and keys.POD_TOKENS in labels_of(found):
             taken = Conflict(f"Secret {namespace_of(found)}/{name_of(found)} has the tokens of a pod")
-            return NOTHING if tenant is None else Plan(conflict=taken)
+            return NOTHING if tenant is None else Plan(Half(conflict=taken))
         if tenant is None:
             return NOTHING if found is None else _plan_without_tenant(key, found, view)
         desired = start(KIND, tenant, view)
@@ -66,7 +65,7 @@ def _plan_without_tenant(key: Key, found: Object, view: View) -> Plan:
         if source is not None and uid_of(source) == uid:
             body = merge_patch(_owned(found), _owned(source))
             patch = Patch(Side.SUPER, KIND, namespace_of(found), name_of(found), uid_of(found), body)
-            return Plan((patch,)) if body else NOTHING
+            return Plan(Half((patch,))) if body else NOTHING
     return plan_removal(KIND, found, key[0], view)
 
 

@@ -42,7 +42,6 @@ class ServiceSync(SameName):
 
     kind = KIND
     scope = Scope.NAMESPACED
-    is_reactive = False
 
     def plan(self, key: Key, tenant: Object | None, found: Object | None, view: View) -> Plan:
         if tenant is None:
@@ -51,8 +50,8 @@ class ServiceSync(SameName):
             return plan_stay(KIND, found, key[0], view, told)
         address = "" if found is None else str(found.get("spec", {}).get("clusterIP") or "")
         desired = _desired(tenant, found, address, view)
-        upward = () if found is None else _upward(tenant, found, address, view)
-        return plan_down(KIND, tenant, found, desired, view, owned=_owned, more=upward, is_answered=True)
+        up = () if found is None else _upward(tenant, found, address, view)
+        return plan_down(KIND, tenant, found, desired, view, owned=_owned, up=up, is_answered=True)
 
 
 def _desired(

@@ -31,7 +31,6 @@ class ServiceAccountSync(SameName):
 
     kind = KIND
     scope = Scope.NAMESPACED
-    is_reactive = False
 
     def plan(self, key: Key, tenant: Object | None, found: Object | None, view: View) -> Plan:
         if tenant is None:

@@ -120,15 +120,17 @@ class TenantQuota:
             return plan
         if len(self._refused) < _MAX_REFUSED:
             self._refused[item] = None
-        actions = tuple(each for each in plan.actions if not _is_growth(each))
-        if any(isinstance(each, Create) for each in plan.actions):
+        down = plan.down
+        actions = tuple(each for each in down.actions if not _is_growth(each))
+        if any(isinstance(each, Create) for each in down.actions):
             actions = tuple(each for each in actions if not isinstance(each, IssueTokens))
         # Planned again by each patrol, until there is room.
-        return replace(plan, actions=actions, refusals=(*plan.refusals, *refused), is_partial=True)
+        refused = (*down.refusals, *refused)
+        return replace(plan, down=replace(down, actions=actions, refusals=refused, is_partial=True))
 
     def _refusals(self, item: SyncKey, plan: Plan, found: Object | None) -> tuple[Refusal, ...]:
         kind = item[0]
-        growing = [each for each in plan.actions if _is_growth(each)]
+        growing = [each for each in plan.down.actions if _is_growth(each)]
         if not growing:
             if item in self._written:
                 del self._written[item]

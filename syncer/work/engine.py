@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Plans what the queue brings, and carries the plans out: the one place that writes.
 
-An item is one object of one tenant, both directions. `syncer.kinds` decides its plan. Before each write to
-the super cluster the ownership of the namespace is asked again, because time has passed.
+An item is one object of one tenant, both directions. `syncer.kinds` decides its plan, whose two halves are
+carried out, fail and are tried again by themselves. Before each write to the super cluster the ownership of
+the namespace is asked again, because time has passed.
 """
 
 import contextlib
+import hashlib
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from dataclasses import dataclass, replace
+from typing import NamedTuple, Protocol, TypeVar
 
 import msgspec
 
@@ -27,6 +29,8 @@ from syncer.core.plan import (
     Conflict,
     Create,
     Delete,
+    Direction,
+    Half,
     IssueTokens,
     Patch,
     Plan,
@@ -68,7 +72,7 @@ class NotReadyError(Exception):
 
     def __init__(self, why: Wait | Conflict) -> None:
         super().__init__(why.message)
-        self.plan = Plan(wait=why) if isinstance(why, Wait) else Plan(conflict=why)
+        self.plan = Plan(Half(wait=why) if isinstance(why, Wait) else Half(conflict=why))
 
 
 class Nodes(Protocol):
@@ -111,6 +115,21 @@ class _Result:
     super_version: str | None
 
 
+class _Existing(NamedTuple):
+    """What stands in the way of a creation in one direction."""
+
+    direction: Direction
+    side: Side
+    value: Object
+
+
+class _FailedHalf(NamedTuple):
+    """A half that failed, as its digest, and when the same may be tried again."""
+
+    digest: bytes
+    due_s: float
+
+
 class Engine:
     """`run` works until cancelled."""
 
@@ -137,11 +156,14 @@ class Engine:
         self._clock = clock
         self._slots = slots
         self.conflicts: dict[tuple[str, SyncKey], str] = {}
+        self._failed: dict[tuple[str, SyncKey, Direction], _FailedHalf] = {}
 
     def forget(self, session: TenantSession) -> None:
         """The tenant is no longer synced."""
         for where in [each for each in self.conflicts if each[0] == session.tenant.key]:
             del self.conflicts[where]
+        for failed in [each for each in self._failed if each[0] == session.tenant.key]:
+            del self._failed[failed]
 
     async def run(self) -> None:
         """Take items until cancelled, each into a task of its own."""
@@ -151,38 +173,44 @@ class Engine:
             self._tasks.spawn(session.account.run(self._work(session, item)), "reconcile")
 
     async def _work(self, session: TenantSession, item: SyncKey) -> None:
-        retry_after_s: float | None = None
-        is_failed = False
         try:
             await self._reconcile(session, item)
-        except ForeignNamespaceError:
-            is_failed = True
-            self._metrics.failures.labels("foreignNamespace").inc()
-        except NotReadyError as error:
-            is_failed = True
-            self._metrics.failures.labels("notReady").inc()
-            session.last_error = f"{item[0]} {item[1]}/{item[2]}: {error}"[:500]
-        except (ApiError, UnreachableError) as error:
-            is_failed = True
-            self._metrics.failures.labels(failure_cause(error)).inc()
-            retry_after_s = error.retry_after_s if isinstance(error, ApiError) else None
-            session.last_error = f"{item[0]} {item[1]}/{item[2]}: {error}"[:500]
-        # A bug, triggered by one object. The others must go on, and this one is tried again.
         except Exception as error:  # noqa: BLE001 - else one object of one tenant stops all
-            is_failed = True
-            self._metrics.failures.labels(failure_cause(error)).inc()
-            session.last_error = f"{item[0]} {item[1]}/{item[2]}: {type(error).__name__} in the syncer"
-            _log.error(
-                "reconcile failed unexpectedly",
-                tenant=session.tenant.key,
-                kind=item[0],
-                object=f"{item[1]}/{item[2]}",
-                error=error,
-                traceback=logs.trace(error),
-            )
+            # Of the plan, or of a report about it: there is nothing to compare the next try with.
+            self._note_failure(session, item, Direction.DOWN, error)
         finally:
             self._slots.release()
-            self._queue.done(session, item, is_failed=is_failed, retry_after_s=retry_after_s or 0.0)
+            self._queue.done(session, item)
+
+    def _note_failure(
+        self, session: TenantSession, item: SyncKey, direction: Direction, error: Exception
+    ) -> float:
+        """Count it, and have this direction of the item tried again; returns when."""
+        retry_after_s: float | None = None
+        match error:
+            case ForeignNamespaceError():
+                cause = "foreignNamespace"
+            case NotReadyError():
+                cause = "notReady"
+                session.last_error = f"{item[0]} {item[1]}/{item[2]}: {error}"[:500]
+            case ApiError() | UnreachableError():
+                cause = failure_cause(error)
+                retry_after_s = error.retry_after_s if isinstance(error, ApiError) else None
+                session.last_error = f"{item[0]} {item[1]}/{item[2]}: {error}"[:500]
+            case _:
+                # A bug, triggered by one object. The others must go on, and this one is tried again.
+                cause = failure_cause(error)
+                session.last_error = f"{item[0]} {item[1]}/{item[2]}: {type(error).__name__} in the syncer"
+                _log.error(
+                    "reconcile failed unexpectedly",
+                    tenant=session.tenant.key,
+                    kind=item[0],
+                    object=f"{item[1]}/{item[2]}",
+                    error=error,
+                    traceback=logs.trace(error),
+                )
+        self._metrics.failures.labels(cause).inc()
+        return self._queue.retry(session, item, direction, retry_after_s or 0.0)
 
     async def _reconcile(self, session: TenantSession, item: SyncKey) -> None:
         cached, cached_super = session.cached(item), session.cached_super(item)
@@ -195,31 +223,35 @@ class Engine:
             self._reports.forget_object(session, item)
             session.forget_object(item)
             self._note_conflict(session, item, None)
+            for direction in Direction:
+                self._note_success(session, item, direction)
             return
         if not session.needs_plan(item):
             return
         sync = self._kinds[item[0]]
         tenant = None if cached is None else cached.load()
         found = None if cached_super is None else cached_super.load()
+        directions: Collection[Direction] = tuple(Direction)
         for _ in range(_MAX_REPLANS):
-            tenant, found, is_again = await self._plan_once(session, sync, item, tenant, found)
-            if not is_again:
+            existing = await self._plan_once(session, sync, item, tenant, found, directions)
+            if existing is None:
                 return
-            if tenant is None and found is None:
-                return
+            # What went down has been done, and the caches may not have it yet.
+            directions = (Direction.UP,) if existing.direction is Direction.UP else directions
+            tenant, found = self._with_existing(session, item, existing)
         self._queue.add(session, item)
 
     async def _hold_unreadable(
         self, session: TenantSession, item: SyncKey, side: Side, failed: DecodeFailed
     ) -> None:
         """One of both objects is there, and what it is now is not known: the other stays as it is."""
-        plan = Plan(refusals=(Refusal("object", failed.reason),))
+        plan = Plan(Half(refusals=(Refusal("object", failed.reason),)))
         subject: Object | None = {
             "metadata": {"namespace": item[1], "name": item[2], "uid": failed.uid},
         }
         if side is Side.SUPER:
             cached = session.cached(item)
-            plan = Plan(wait=Wait("SuperObjectUnreadable", f"it stays as it is: {failed.reason}"))
+            plan = Plan(Half(wait=Wait("SuperObjectUnreadable", f"it stays as it is: {failed.reason}")))
             subject = None if cached is None else _subject(cached.load())
         await self._report(session, item, plan, subject)
 
@@ -230,8 +262,9 @@ class Engine:
         item: SyncKey,
         tenant: Object | None,
         found: Object | None,
-    ) -> tuple[Object | None, Object | None, bool]:
-        """Plan and carry out. Returns both objects, and whether to plan again with them."""
+        directions: Collection[Direction],
+    ) -> _Existing | None:
+        """Plan, and carry out these directions. Returns what stands in the way: then plan again with it."""
         versions = _Result(
             "" if tenant is None else version_of(tenant), "" if found is None else version_of(found)
         )
@@ -241,39 +274,39 @@ class Engine:
         subject = None if tenant is None else _subject(tenant)
         plan = sync.plan((item[1], item[2]), tenant, found, view)
         if isinstance(session.policy, str) and _creates_in_super(plan):
-            plan = Plan(wait=Wait("SyncPolicyUnusable", session.policy))
-        plan = session.quota.admit(item, plan, found)
+            plan = replace(plan, down=Half(wait=Wait("SyncPolicyUnusable", session.policy)))
+        digests = {each: _digest(plan.half(each)) for each in directions}
+        due = {each for each in directions if self._is_due(session, item, each, digests[each])}
+        if Direction.DOWN in due:
+            plan = session.quota.admit(item, plan, found)
         self._metrics.plans.inc()
-        is_waiting = plan.wait is not None or plan.conflict is not None or bool(plan.refusals)
         # Before any request: what changes during one has the item planned again.
-        session.note_looked(item, view.looked if is_waiting else _of_others(view.looked, item))
-        if is_waiting:
+        session.note_looked(item, view.looked if plan.is_stopped else _of_others(view.looked, item))
+        if plan.is_stopped:
             await self._report(session, item, plan, subject)
-        try:
-            missing: NotReadyError | None = None
-            for action in plan.actions:
-                try:
-                    existing = await self._carry_out(session, item, action, versions)
-                except NotReadyError as error:
-                    if not isinstance(action, IssueTokens):
-                        raise
-                    # Nothing that follows needs them: the tenant sees a status while they are not issued.
-                    missing, existing = error, None
-                if existing is not None:
-                    side, found_there = existing
-                    return self._replanned(session, item, side, found_there)
-            if missing is not None:
-                raise missing
-        except NotReadyError as error:
-            await self._report(session, item, error.plan, subject)
-            raise
-        except ApiError as error:
-            if error.status.code < 500:
-                session.quota.forget(item)
-            await self._reports.failed(session, item, error, subject)
-            raise
-        session.quota.written(item, versions.super_version, session.cached_super(item))
-        if not is_waiting:
+        is_done = True
+        for direction in Direction:
+            half = plan.half(direction)
+            if direction not in due:
+                is_done = is_done and not half.actions
+                continue
+            try:
+                there = await self._carry_out_half(session, item, half, versions, subject)
+            except Exception as error:  # noqa: BLE001 - what fails in one direction does not stop the other
+                due_s = self._note_failure(session, item, direction, error)
+                self._failed[session.tenant.key, item, direction] = _FailedHalf(digests[direction], due_s)
+                if direction is Direction.DOWN and isinstance(error, ApiError) and error.status.code < 500:
+                    session.quota.forget(item)
+                is_done = False
+                continue
+            if there is not None:
+                return _Existing(direction, *there)
+            if direction is Direction.DOWN:
+                session.quota.written(item, versions.super_version, session.cached_super(item))
+            self._note_success(session, item, direction)
+        if not is_done:
+            return None
+        if not plan.is_stopped:
             # Not before: a pod's condition that is taken back and set again at each try is two changes, and
             # each change of a pod has it tried again at once.
             is_deleted = any(isinstance(each, Delete) and each.side is Side.TENANT for each in plan.actions)
@@ -289,7 +322,52 @@ class Engine:
             is_settled = False
         if is_settled and versions.tenant_version is not None and versions.super_version is not None:
             session.note_verified(item, versions.tenant_version, versions.super_version)
-        return None, None, False
+        return None
+
+    def _is_due(self, session: TenantSession, item: SyncKey, direction: Direction, digest: bytes) -> bool:
+        """Whether a half may be carried out now: not the very one that failed, before its backoff ends."""
+        failed = self._failed.get((session.tenant.key, item, direction))
+        if failed is None or failed.digest != digest:
+            return True
+        wait_s = self._queue.wait_s(failed.due_s)
+        if wait_s > 0:
+            self._queue.add_after(session, item, wait_s)
+        return wait_s <= 0
+
+    def _note_success(self, session: TenantSession, item: SyncKey, direction: Direction) -> None:
+        self._failed.pop((session.tenant.key, item, direction), None)
+        self._queue.forget(session, item, direction)
+
+    async def _carry_out_half(
+        self,
+        session: TenantSession,
+        item: SyncKey,
+        half: Half,
+        versions: _Result,
+        subject: Object | None,
+    ) -> tuple[Side, Object] | None:
+        """Carry out all actions. Returns the object that stands in the way of a creation, with its side."""
+        missing: NotReadyError | None = None
+        try:
+            for action in half.actions:
+                try:
+                    existing = await self._carry_out(session, item, action, versions)
+                except NotReadyError as error:
+                    if not isinstance(action, IssueTokens):
+                        raise
+                    # Nothing that follows needs them: the tenant sees a status while they are not issued.
+                    missing, existing = error, None
+                if existing is not None:
+                    return existing
+            if missing is not None:
+                raise missing
+        except NotReadyError as error:
+            await self._report(session, item, error.plan, subject)
+            raise
+        except ApiError as error:
+            await self._reports.failed(session, item, error, subject)
+            raise
+        return None
 
     async def _report(
         self, session: TenantSession, item: SyncKey, plan: Plan, subject: Object | None
@@ -300,13 +378,14 @@ class Engine:
             self._queue.add_after(session, item, LOOK_AGAIN_S)
         self._note_conflict(session, item, plan.conflict)
 
-    def _replanned(
-        self, session: TenantSession, item: SyncKey, side: Side, there: Object
-    ) -> tuple[Object | None, Object | None, bool]:
+    def _with_existing(
+        self, session: TenantSession, item: SyncKey, existing: _Existing
+    ) -> tuple[Object | None, Object | None]:
+        """Both objects, with the one that was found in the place of what the cache has."""
         cached, cached_super = session.cached(item), session.cached_super(item)
-        tenant = there if side is Side.TENANT else None if cached is None else cached.load()
-        found = there if side is Side.SUPER else None if cached_super is None else cached_super.load()
-        return tenant, found, True
+        if existing.side is Side.TENANT:
+            return existing.value, None if cached_super is None else cached_super.load()
+        return None if cached is None else cached.load(), existing.value
 
     async def _carry_out(
         self, session: TenantSession, item: SyncKey, action: Action, versions: _Result
@@ -431,7 +510,15 @@ class Engine:
 
 
 def _creates_in_super(plan: Plan) -> bool:
-    return any(isinstance(each, Create) and each.side is Side.SUPER for each in plan.actions)
+    return any(isinstance(each, Create) and each.side is Side.SUPER for each in plan.down.actions)
+
+
+def _digest(half: Half) -> bytes:
+    """By which the same half is known again, without what it writes; empty if it writes nothing."""
+    if not half.actions:
+        return b""
+    text = repr(half.actions).encode(errors="backslashreplace")
+    return hashlib.blake2b(text, digest_size=16).digest()
 
 
 def _of_others(looked: Collection[Lookup], item: SyncKey) -> Collection[Lookup]:

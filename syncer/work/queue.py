@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 
 from daemonkit.metrics import Histogram
 from syncer.core.fair_queue import Depths, FairQueue, FairQueueSettings
+from syncer.core.plan import Direction
 from syncer.metrics import TENANT_CLASSES, tenant_class
 from syncer.tenant.deletions import SyncKey
 from syncer.tenant.session import MAX_IN_FLIGHT, TenantSession
@@ -69,19 +70,31 @@ class WorkQueue:
                 async with asyncio.timeout(None if due is None else max(0.0, due - now)):
                     await self._woken.wait()
 
-    def done(
-        self, session: TenantSession, item: SyncKey, *, is_failed: bool, retry_after_s: float = 0.0
-    ) -> None:
-        """End an item that `get` gave.
+    def retry(
+        self, session: TenantSession, item: SyncKey, direction: Direction, retry_after_s: float = 0.0
+    ) -> float:
+        """Have one direction of an item that failed tried again, after a backoff of its own.
 
-        A failed one comes again after its own backoff, and not before the server allows it.
+        Not before the server allows it. Returns when that is.
         """
         tenant, now = session.tenant.key, self._now()
-        if is_failed and self._sessions.get(tenant) is session:
-            self._queue.retry(tenant, item, now, self._jitter(), at_least_s=retry_after_s)
-        else:
-            self._queue.forget(tenant, item)
-        self._queue.done(tenant, item)
+        if self._sessions.get(tenant) is not session:
+            return now
+        found = self._queue.retry(tenant, item, now, self._jitter(), at_least_s=retry_after_s, part=direction)
+        self._woken.set()
+        return found
+
+    def forget(self, session: TenantSession, item: SyncKey, direction: Direction) -> None:
+        """One direction of an item did not fail: its next backoff is the first one."""
+        self._queue.forget(session.tenant.key, item, direction)
+
+    def wait_s(self, until_s: float) -> float:
+        """How long it is until then; not positive if it was."""
+        return until_s - self._now()
+
+    def done(self, session: TenantSession, item: SyncKey) -> None:
+        """End an item that `get` gave."""
+        self._queue.done(session.tenant.key, item)
         self._woken.set()
         self._ended.set()
 

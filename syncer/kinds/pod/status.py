@@ -90,6 +90,34 @@ def tenant_status(tenant: Object, found: Object, view: View, *, in_sync: bool) -
     return status
 
 
+def end_of(tenant: Object) -> Object:
+    """The changes of the status of a pod whose super pod is gone without a last word.
+
+    As a kubelet says of a container that it does not find any more (kuberuntime, ContainerStatusUnknown).
+    """
+    status, ended, has_failed = tenant.get("status") or {}, dict[str, Any](), False
+    for field in ("containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses"):
+        found = [_ended(each) for each in status.get(field) or ()]
+        if found and found != status[field]:
+            ended[field] = found
+        codes = [(each["state"].get("terminated") or {}).get("exitCode") for each in found]
+        has_failed = has_failed or (field == "containerStatuses" and any(codes))
+    has_run = bool(status.get("containerStatuses"))
+    return ended | {"phase": "Succeeded" if has_run and not has_failed else "Failed"}
+
+
+def _ended(status: Object) -> Object:
+    state = status.get("state") or {}
+    if state.get("terminated"):
+        return status
+    message = "The container could not be located when the pod was deleted."
+    started = (state.get("running") or {}).get("startedAt")
+    terminated: Object = {"exitCode": 137, "reason": "ContainerStatusUnknown", "message": message}
+    if started:
+        terminated["startedAt"] = started
+    return {**status, "ready": False, "started": False, "state": {"terminated": terminated}}
+
+
 class _Generations:
     """Translates `observedGeneration`, which counts changes of another object."""
 

@@ -28,6 +28,7 @@ from syncer.core.plan import (
     Conflict,
     Create,
     Delete,
+    Half,
     Patch,
     Plan,
     Refusal,
@@ -41,7 +42,7 @@ from syncer.kinds.metadata import transparent_patch
 from syncer.kinds.pod.down import super_pod
 from syncer.kinds.pod.images import pull_changes
 from syncer.kinds.pod.metadata import KIND
-from syncer.kinds.pod.status import is_of_binding, readiness_gates, tenant_status
+from syncer.kinds.pod.status import end_of, is_of_binding, readiness_gates, tenant_status
 from syncer.kinds.pod.updates import plan_updates
 from syncer.kinds.pod.volumes import missing_tokens, required_tokens
 from syncer.kinds.port import KindSync, SameName, Scope
@@ -58,14 +59,13 @@ class PodSync(SameName):
 
     kind = KIND
     scope = Scope.NAMESPACED
-    is_reactive = False
 
     def plan(self, key: Key, tenant: Object | None, found: Object | None, view: View) -> Plan:
         if tenant is None:
             return NOTHING if found is None else _plan_orphan(found, key[0], view)
         changes = () if is_deleting(tenant) else _changes(tenant, view)
         plan = self._plan(key, tenant, found, view)
-        return replace(plan, changes=changes) if changes else plan
+        return replace(plan, down=replace(plan.down, changes=changes)) if changes else plan
 
     def _plan(self, key: Key, tenant: Object, found: Object | None, view: View) -> Plan:
         if found is None:
@@ -94,30 +94,45 @@ def _plan_orphan(found: Object, namespace: str, view: View) -> Plan:
     grace = min(own, ORPHAN_GRACE_S) if isinstance(own, int) else ORPHAN_GRACE_S
     if (is_deleting(found) and (_grace(found) or 0) <= grace) or not owns(found, view, namespace):
         return NOTHING
-    return Plan((_delete(Side.SUPER, found, grace),))
+    return Plan(Half((_delete(Side.SUPER, found, grace),)))
 
 
 def _plan_without_super_pod(tenant: Object, view: View) -> Plan:
     if is_deleting(tenant):
-        return Plan((_delete(Side.TENANT, tenant, 0),))
+        return _plan_end(tenant)
     if (tenant.get("status") or {}).get("phase") in _TERMINAL and not _node(tenant):
         return NOTHING
     if _was_bound(tenant):
-        return Plan((_delete(Side.TENANT, tenant, 0),))
+        return Plan(up=Half((_delete(Side.TENANT, tenant, 0),)))
     namespace = namespace_of(tenant)
     super_namespace = view.super_namespace(namespace)
     if super_namespace is None:
-        return Plan(wait=Wait(WAITS_FOR_NAMESPACE, f"namespace {namespace} is not in the super cluster yet"))
+        waiting = Wait(WAITS_FOR_NAMESPACE, f"namespace {namespace} is not in the super cluster yet")
+        return Plan(Half(wait=waiting))
     # A pod that the tenant made with a node has it already. All others get their tokens once they are bound.
     # Asked first, as `super_pod` changes the volumes.
     tokens = required_tokens(tenant) if _node(tenant) else None
     made = super_pod(tenant, super_namespace, view)
     if isinstance(made, Wait):
-        return Plan(wait=made)
+        return Plan(Half(wait=made))
     if isinstance(made, tuple):
-        return Plan(refusals=made)
+        return Plan(Half(refusals=made))
     create = Create(Side.SUPER, KIND, made.body)
-    return Plan((create,) if tokens is None else (tokens, create), is_partial=made.has_more)
+    return Plan(Half((create,) if tokens is None else (tokens, create), is_partial=made.has_more))
+
+
+def _plan_end(tenant: Object) -> Plan:
+    """The tenant's pod is being deleted, and nothing of it runs any more.
+
+    What waits for its end with a finalizer, as a Job does, sees that in its status alone.
+    """
+    is_kept = bool(metadata(tenant).get("finalizers"))
+    actions: list[Action] = []
+    if is_kept and (tenant.get("status") or {}).get("phase") not in _TERMINAL:
+        actions.append(_tenant_patch(tenant, {"status": end_of(tenant)}, subresource="status"))
+    if not (is_kept and _grace(tenant) == 0):
+        actions.append(_delete(Side.TENANT, tenant, 0))
+    return Plan(up=Half(tuple(actions)))
 
 
 def _plan_with_foreign_pod(tenant: Object, found: Object) -> Plan:
@@ -126,8 +141,8 @@ def _plan_with_foreign_pod(tenant: Object, found: Object) -> Plan:
     The tenant's may be deleted if it never ran: nothing says that the other one is not its super pod.
     """
     if is_deleting(tenant) and not _node(tenant):
-        return Plan((_delete(Side.TENANT, tenant, 0),))
-    return Plan(conflict=Conflict(f"Pod {namespace_of(found)}/{name_of(found)} is not the tenant's"))
+        return Plan(up=Half((_delete(Side.TENANT, tenant, 0),)))
+    return Plan(Half(conflict=Conflict(f"Pod {namespace_of(found)}/{name_of(found)} is not the tenant's")))
 
 
 def _plan_deletion(tenant: Object, found: Object, view: View) -> Plan:
@@ -135,26 +150,26 @@ def _plan_deletion(tenant: Object, found: Object, view: View) -> Plan:
     status = _status_actions(tenant, found, view, in_sync=False)
     grace = _grace(tenant)
     if not is_deleting(found):
-        return Plan((*status, _delete(Side.SUPER, found, grace)))
+        return Plan(Half((_delete(Side.SUPER, found, grace),)), Half(status))
     super_grace = _grace(found)
     if grace is None or super_grace is None or grace == super_grace:
-        return Plan(status)
+        return Plan(up=Half(status))
     if super_grace < grace:
         # At 0 the super pod is about to go. The tenant's goes after it, not before.
-        return Plan((*status, _delete(Side.TENANT, tenant, super_grace)) if super_grace else status)
-    return Plan((*status, _delete(Side.SUPER, found, grace)))
+        return Plan(up=Half((*status, _delete(Side.TENANT, tenant, super_grace)) if super_grace else status))
+    return Plan(Half((_delete(Side.SUPER, found, grace),)), Half(status))
 
 
 def _plan_both(tenant: Object, found: Object, view: View) -> Plan:
     node, super_node = _node(tenant), _node(found)
     if node and super_node and node != super_node:
-        return Plan((_delete(Side.TENANT, tenant, None),))
+        return Plan(up=Half((_delete(Side.TENANT, tenant, None),)))
     down: tuple[Action, ...] = ()
     refused: tuple[Refusal, ...] = ()
     waiting: Wait | None = None
     if not is_deleting(found):
         down, refused, waiting = plan_updates(tenant, found, view)
-    actions = list(down)
+    actions: list[Action] = []
     is_binding = False
     # The API server refuses to bind a pod that its own gates hold.
     if super_node and not node and not tenant["spec"].get("schedulingGates") and not is_deleting(found):
@@ -176,7 +191,9 @@ def _plan_both(tenant: Object, found: Object, view: View) -> Plan:
             actions += status
     if is_deleting(found):
         actions.append(_delete(Side.TENANT, tenant, _grace(found)))
-    return Plan(tuple(actions), refused, waiting, is_partial=bool(down) or is_status_later)
+    return Plan(
+        Half(down, refused, waiting, is_partial=bool(down)), Half(tuple(actions), is_partial=is_status_later)
+    )
 
 
 def _may_start(found: Object) -> bool:

@@ -12,6 +12,7 @@ from syncer.core.plan import (
     Conflict,
     Create,
     Delete,
+    Half,
     IssueTokens,
     Patch,
     Plan,
@@ -31,7 +32,7 @@ def patch(kind: SyncedKind, body: Object, subresource: str = "") -> Patch:
 
 def action_of(action: Action) -> dict[str, Any]:
     """What is shown of one action."""
-    found: Any = describe_plan(Plan((action,)))["actions"]
+    found: Any = describe_plan(Plan(Half((action,))))["actions"]
     (one,) = found
     return dict(one)
 
@@ -77,7 +78,7 @@ def action_of(action: Action) -> dict[str, Any]:
     ],
 )
 def test_actions_are_described(action: Action, expected: dict[str, Any]) -> None:
-    assert describe_plan(Plan((action,)))["actions"] == [expected]
+    assert describe_plan(Plan(Half((action,))))["actions"] == [expected]
 
 
 @pytest.mark.parametrize("kind", [SECRET, CONFIG_MAP])
@@ -105,7 +106,7 @@ def test_large_patches_show_their_paths_within_bounds() -> None:
     [
         (NOTHING, {"actions": [], "refusals": [], "wait": None, "conflict": ""}),
         (
-            Plan(refusals=(Refusal("spec.hostNetwork", "must be false"),)),
+            Plan(Half(refusals=(Refusal("spec.hostNetwork", "must be false"),))),
             {
                 "actions": [],
                 "refusals": [{"path": "spec.hostNetwork", "message": "must be false"}],
@@ -114,7 +115,7 @@ def test_large_patches_show_their_paths_within_bounds() -> None:
             },
         ),
         (
-            Plan(wait=Wait("SecretNotSynced", "secret key is not there")),
+            Plan(Half(wait=Wait("SecretNotSynced", "secret key is not there"))),
             {
                 "actions": [],
                 "refusals": [],
@@ -123,7 +124,7 @@ def test_large_patches_show_their_paths_within_bounds() -> None:
             },
         ),
         (
-            Plan(conflict=Conflict("Pod vc-a-shop/web is not the tenant's")),
+            Plan(Half(conflict=Conflict("Pod vc-a-shop/web is not the tenant's"))),
             {
                 "actions": [],
                 "refusals": [],

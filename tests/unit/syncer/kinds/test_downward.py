@@ -7,9 +7,11 @@ from hypothesis import strategies as st
 
 from devkit.syncer.fake_view import TENANT, FakeView
 from syncer.core.objects import Object
-from syncer.core.plan import Create, Delete, Patch, Plan, Side, Wait
+from syncer.core.plan import Create, Delete, Half, Patch, Plan, Side, Wait
 from syncer.kinds import table
 from syncer.kinds.port import KindSync
+from syncer.policy.sync_policy import ClaimPolicy, IngressPolicy, SyncPolicy
+from tests.cases.sync.policy import PERMISSIVE
 from tests.cases.sync.world import World
 from tests.unit.syncer.kinds.objects import (
     SUPER_NAMESPACE,
@@ -67,7 +69,7 @@ def test_what_another_tenant_object_left_is_deleted_first(
 ) -> None:
     kind = sync.kind.kind
     result = plan(sync, tenant_object(kind, **fields), super_object(kind, owner="t-0", **fields))
-    assert result == Plan((Delete(Side.SUPER, sync.kind, SUPER_NAMESPACE, "a", "s-1"),))
+    assert result == Plan(Half((Delete(Side.SUPER, sync.kind, SUPER_NAMESPACE, "a", "s-1"),)))
     ending = deleting(super_object(kind, owner="t-0", **fields))
     assert brief(plan(sync, tenant_object(kind, **fields), ending)) == []
 
@@ -83,10 +85,9 @@ def test_a_difference_is_repaired(sync: KindSync, fields: Object, others: Object
 def test_what_the_tenant_deleted_is_deleted(sync: KindSync, fields: Object, others: Object) -> None:
     kind = sync.kind.kind
     found = super_object(kind, **fields)
-    expected = Plan((Delete(Side.SUPER, sync.kind, SUPER_NAMESPACE, "a", "s-1"),))
+    expected = Plan(Half((Delete(Side.SUPER, sync.kind, SUPER_NAMESPACE, "a", "s-1"),)))
     assert plan(sync, None, found) == sync.plan(("ns", "a"), None, found, FakeView())
     assert sync.plan(("ns", "a"), None, found, FakeView()) == expected
-    assert plan(sync, deleting(tenant_object(kind, **fields)), found) == expected
     assert brief(plan(sync, deleting(tenant_object(kind, **fields)), None)) == []
     assert brief(plan(sync, None, deleting(found))) == []
 
@@ -110,7 +111,7 @@ def test_nothing_that_lacks_our_annotations_is_touched(
 def test_it_waits_for_its_namespace(sync: KindSync, fields: Object, others: Object) -> None:
     view = FakeView(unknown=frozenset({"ns"}))
     wait = Wait("NamespaceNotSynced", "namespace ns is not in the super cluster yet")
-    assert plan(sync, tenant_object(sync.kind.kind, **fields), None, view) == Plan(wait=wait)
+    assert plan(sync, tenant_object(sync.kind.kind, **fields), None, view) == Plan(Half(wait=wait))
 
 
 _META = st.fixed_dictionaries(
@@ -142,3 +143,53 @@ def test_plans_come_to_an_end_and_both_sides_agree(
         world.patch(Side.SUPER, (kind, SUPER_NAMESPACE, "a"), body)
     world.reconcile(kind, "ns", "a")
     assert not any(isinstance(each, Patch) for each in world.last_plan.actions)
+
+
+STATUSES: dict[str, tuple[Object, Object]] = {
+    "Service": (
+        {"spec": {"externalIPs": ["192.0.2.1"]}},
+        {"loadBalancer": {"ingress": [{"ip": "192.0.2.9"}]}},
+    ),
+    "PersistentVolumeClaim": ({"spec": {"storageClassName": "other"}}, {"phase": "Pending"}),
+    "Ingress": ({"spec": {"ingressClassName": "x"}}, {"loadBalancer": {"ingress": [{"ip": "192.0.2.9"}]}}),
+}
+
+
+@pytest.mark.parametrize("stop", ["refused", "waits", "ends below"])
+@pytest.mark.parametrize("kind", STATUSES)
+def test_what_stops_one_way_does_not_stop_the_other(kind: str, stop: str) -> None:
+    """A policy that was tightened later: addresses of load balancers and the like still come up."""
+    refused, status = STATUSES[kind]
+    strict = SyncPolicy(
+        claims=ClaimPolicy(storage_classes=frozenset({"none"})),
+        ingresses=IngressPolicy(classes=frozenset({"none"})),
+    )
+    own, there = tenant_object(kind, **refused), super_object(kind, **refused, status=status)
+    view = FakeView(policy=strict if stop == "refused" else PERMISSIVE)
+    view.unknown = frozenset({"ns"}) if stop == "waits" else frozenset()
+    result = plan(_SYNCS[kind], own, deleting(there) if stop == "ends below" else there, view)
+    assert (bool(result.down.refusals), bool(result.down.wait)) == (stop == "refused", stop == "waits")
+    (shown,) = result.up.actions
+    assert isinstance(shown, Patch)
+    assert (shown.side, shown.subresource, shown.body) == (Side.TENANT, "status", {"status": status})
+    assert result.down.actions == ()
+
+
+@pytest.mark.parametrize(("sync", "fields", "others"), DOWNWARD)
+def test_what_is_being_deleted_is_there_until_it_is_gone(
+    sync: KindSync, fields: Object, others: Object
+) -> None:
+    """A Secret with a finalizer is mounted by new pods; a volume has its data until a backup has run."""
+    kind, meta = sync.kind.kind, {"finalizers": ["example.com/backup"]}
+    own = deleting(tenant_object(kind, meta=meta, **fields))
+    assert brief(plan(sync, own, super_object(kind, **fields))) == []
+    assert brief(plan(sync, own, super_object(kind, **others))) == ["patch object in super s-1"]
+    assert brief(plan(sync, None, super_object(kind, **fields))) == ["delete in super s-1"]
+
+
+def test_a_claim_that_its_pods_alone_keep_ends_on_both_sides() -> None:
+    """New pods do not get one that is being deleted, on either side."""
+    meta = {"finalizers": ["kubernetes.io/pvc-protection"]}
+    own = deleting(tenant_object("PersistentVolumeClaim", meta=meta))
+    there = super_object("PersistentVolumeClaim")
+    assert brief(plan(_SYNCS["PersistentVolumeClaim"], own, there)) == ["delete in super s-1"]

@@ -8,7 +8,7 @@ import pytest
 
 from devkit.syncer.fake_view import FakeView
 from syncer.core.objects import Object
-from syncer.core.plan import Conflict, Delete, Plan, Side
+from syncer.core.plan import Conflict, Delete, Half, Plan, Side
 from syncer.core.tenant_cluster import TenantCluster
 from syncer.kinds.namespace import KIND, SYNC
 from tests.unit.syncer.kinds.objects import (
@@ -48,7 +48,7 @@ def plan(own: Object | None, there: Object | None, view: FakeView | None = None)
     return SYNC.plan(("", "ns"), own, there, view or FakeView())
 
 
-REMOVAL = Plan((Delete(Side.SUPER, KIND, "", SUPER_NAMESPACE, "s-1"),))
+REMOVAL = Plan(Half((Delete(Side.SUPER, KIND, "", SUPER_NAMESPACE, "s-1"),)))
 
 
 def test_a_new_namespace_is_created_without_labels_of_the_tenant() -> None:
@@ -110,7 +110,7 @@ def test_a_recreated_namespace_gets_a_new_one() -> None:
     ],
 )
 def test_one_of_somebody_else_is_a_conflict_and_never_deleted(annotations: dict[str, str | None]) -> None:
-    conflict = Plan(conflict=Conflict(f"Namespace {SUPER_NAMESPACE} is not the tenant's"))
+    conflict = Plan(Half(conflict=Conflict(f"Namespace {SUPER_NAMESPACE} is not the tenant's")))
     assert plan(tenant(), found(annotations=annotations)) == conflict
     assert plan(tenant("t-2"), found(annotations=annotations)) == conflict
     assert plan(None, found(annotations=annotations)) == Plan()

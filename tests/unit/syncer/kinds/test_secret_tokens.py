@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from devkit.syncer.fake_view import TENANT, FakeView
 from syncer.core.objects import Object
-from syncer.core.plan import NOTHING, Conflict, Plan
+from syncer.core.plan import NOTHING, Conflict, Half, Plan
 from syncer.kinds.secret import SYNC
 from syncer.tokens.documents import IssuedToken, PodTokens, secret_of
 from syncer.tokens.lifetime import TokenLifetime
@@ -26,5 +26,5 @@ def test_tokens_of_a_pod_are_not_removed_as_an_orphan() -> None:
 def test_secret_of_the_same_name_is_a_conflict() -> None:
     own = {"metadata": {"name": KEY[1], "namespace": "default", "uid": "uid-own"}, "data": {"a": "Yg=="}}
     assert SYNC.plan(KEY, own, tokens_secret(), FakeView()) == Plan(
-        conflict=Conflict("Secret vcs-7aad2b-tenant-00-default/web-0-token has the tokens of a pod")
+        Half(conflict=Conflict("Secret vcs-7aad2b-tenant-00-default/web-0-token has the tokens of a pod"))
     )

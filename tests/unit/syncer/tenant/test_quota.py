@@ -9,7 +9,7 @@ from daemonkit.kube.resources import PODS
 from syncer.caches.cached_object import CachedObject, parse
 from syncer.caches.stored_totals import Totals
 from syncer.core.objects import Object, SyncedKind
-from syncer.core.plan import Create, Delete, IssueTokens, Patch, Plan, Side, Wait
+from syncer.core.plan import Create, Delete, Half, IssueTokens, Patch, Plan, Side, Wait
 from syncer.policy.sync_policy import SyncPolicy
 from syncer.tenant.quota import TenantQuota
 
@@ -55,9 +55,10 @@ def _pod(name: str, *cpus: str, version: str = "1", **spec: Any) -> Object:
 
 def _plan(name: str, *cpus: str, found: Object | None) -> Plan:
     if found is None:
-        return Plan((Create(Side.SUPER, KIND, _pod(name, *cpus)),))
+        return Plan(Half((Create(Side.SUPER, KIND, _pod(name, *cpus)),)))
     sizes = _pod(name, *cpus)["spec"]
-    return Plan((STATUS, Patch(Side.SUPER, KIND, "red-web", name, "u", {"spec": sizes}, "resize", True)))
+    resize = Patch(Side.SUPER, KIND, "red-web", name, "u", {"spec": sizes}, "resize", True)
+    return Plan(Half((resize,)), Half((STATUS,)))
 
 
 def test_what_was_allowed_counts_before_the_caches_show_it() -> None:
@@ -121,8 +122,8 @@ def test_a_refused_plan_goes_up_and_deletes() -> None:
     assert (kept.actions, kept.is_partial, len(kept.refusals)) == ((STATUS,), True, 1)
     tokens = IssueTokens("web", "a", "u", "default", "s", ())
     create = Create(Side.SUPER, KIND, _pod("a", "5"))
-    assert world.quota.admit(item, Plan((tokens, create)), None).actions == ()
-    removal = Plan((Delete(Side.SUPER, KIND, "red-web", "a", "u"),))
+    assert world.quota.admit(item, Plan(Half((tokens, create))), None).actions == ()
+    removal = Plan(Half((Delete(Side.SUPER, KIND, "red-web", "a", "u"),)))
     assert world.quota.admit(item, removal, _pod("a", "1")) is removal
 
 
@@ -146,7 +147,7 @@ def test_a_pod_that_ended_makes_room() -> None:
 
 def test_what_the_runtime_class_adds_counts_from_the_first() -> None:
     world = _World(kata={"cpu": "1"})
-    plan = Plan((Create(Side.SUPER, KIND, _pod("a", "4", runtimeClassName="kata")),))
+    plan = Plan(Half((Create(Side.SUPER, KIND, _pod("a", "4", runtimeClassName="kata")),)))
     refused = world.quota.admit(("Pod", "web", "a"), plan, None).refusals
     assert "requests.cpu 5 more" in refused[0].message
 
@@ -157,7 +158,7 @@ def test_a_large_object_may_be_written_anew_at_the_limit() -> None:
     found: Object = {"metadata": {"name": "a"}, "data": {"text": "x" * 900}}
     for text, is_allowed in (("y" * 900, True), ("y" * 800, True), ("y" * 901, False)):
         patch = Patch(Side.SUPER, KIND, "red-web", "a", "u", {"data": {"text": text}})
-        kept = world.quota.admit(("Pod", "web", "a"), Plan((patch,)), found)
+        kept = world.quota.admit(("Pod", "web", "a"), Plan(Half((patch,))), found)
         assert (kept.refusals == ()) is is_allowed
 
 

@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
-from daemonkit.kube.resources import PODS
+from daemonkit.kube.client import ApiError
+from daemonkit.kube.resources import PODS, Status
 from daemonkit.tasks import Tasks
 from syncer.caches.cached_object import parse
 from syncer.core.objects import SyncedKind
-from syncer.core.plan import Create, Patch, Plan, Side
+from syncer.core.plan import Create, Direction, Half, Patch, Plan, Refusal, Side
 from syncer.metrics import SyncerMetrics
-from syncer.tenant.session import TenantSession
 from syncer.work.engine import Engine
 from syncer.work.slots import Slots
 
@@ -19,12 +20,13 @@ pytestmark = pytest.mark.asyncio
 ITEM = ("Pod", "web", "a")
 KIND = SyncedKind(PODS, "Pod")
 POD = b'{"metadata":{"namespace":"web","name":"a","uid":"u","resourceVersion":"7"}}'
-PLAN = Plan(
-    (
-        Patch(Side.TENANT, KIND, "web", "a", "u", {"status": {"phase": "Running"}}, "status"),
-        Create(Side.SUPER, KIND, {"metadata": {"namespace": "red-web", "name": "a"}}),
-    )
-)
+SHOW = Patch(Side.TENANT, KIND, "web", "a", "u", {"status": {"phase": "Running"}}, "status")
+MAKE = Create(Side.SUPER, KIND, {"metadata": {"namespace": "red-web", "name": "a"}})
+RESIZE = Patch(Side.SUPER, KIND, "red-web", "a", "s", {"spec": {"containers": [{"name": "c"}]}}, "resize")
+PLAN = Plan(Half((SHOW, MAKE)))
+
+
+def _nothing(*_: object) -> None: ...
 
 
 class _AnsweringSession:
@@ -33,23 +35,33 @@ class _AnsweringSession:
     def __init__(self, *, detaches: bool) -> None:
         self._detaches = detaches
         self.writes: list[str] = []
+        self.retried: list[Direction] = []
+        self.delayed: list[float] = []
+        self.refuses: list[Side] = []
+        self.now = 0.0
         self.reports: list[str] = []
         self.tenant = SimpleNamespace(key="red")
         self.client = SimpleNamespace(request=self._of_tenant)
         self.super_client = SimpleNamespace(request=self._of_super)
         self.policy = SimpleNamespace()
-        self.quota = SimpleNamespace(admit=lambda _, plan, __: plan, written=lambda *_: None)
+        self.quota = SimpleNamespace(admit=lambda _, plan, __: plan, written=_nothing, forget=_nothing)
         self.is_attached = True
         self.last_error = ""
 
     async def _of_tenant(self, method: str, *_: Any, **__: Any) -> bytes:
         self.writes.append(f"tenant {method}")
+        self._refuse(Side.TENANT)
         self.is_attached = not self._detaches
         return POD
 
     async def _of_super(self, method: str, *_: Any, **__: Any) -> bytes:
         self.writes.append(f"super {method}")
+        self._refuse(Side.SUPER)
         return POD
+
+    def _refuse(self, side: Side) -> None:
+        if side in self.refuses:
+            raise ApiError(Status(422, message="resize is infeasible"))
 
     def cached(self, _: object) -> Any:
         return parse(POD)
@@ -80,18 +92,42 @@ class _AnsweringSession:
         self.reports.append("planned")
         return True
 
-    def done(self, *_: object, **__: object) -> None: ...
+    async def failed(self, *_: object) -> None:
+        self.reports.append("failed")
+
+    def retry(self, _: object, __: object, direction: Direction, *___: object) -> float:
+        self.retried.append(direction)
+        return 30.0
+
+    def wait_s(self, until_s: float) -> float:
+        return until_s - self.now
+
+    def add_after(self, _: object, __: object, delay_s: float) -> None:
+        self.delayed.append(delay_s)
+
+    def forget(self, *_: object) -> None: ...
+
+    def done(self, *_: object) -> None: ...
+
+
+class _Worker:
+    """An engine that works on one item, whose plan is always the same."""
+
+    def __init__(self, world: _AnsweringSession, plan: Plan = PLAN) -> None:
+        any_world = cast("Any", world)
+        self.plan = plan
+        kind = cast("Any", SimpleNamespace(plan=lambda *_: self.plan))
+        self._world, self._slots = any_world, Slots(1)
+        rest = SyncerMetrics(), any_world, any_world, any_world, Tasks("test"), self._slots
+        self._engine = Engine({"Pod": kind}, any_world, *rest)
+
+    async def work(self) -> None:
+        await self._slots.acquire()
+        await self._engine._work(self._world, ITEM)  # noqa: SLF001 - one item, without a queue
 
 
 async def _work(world: _AnsweringSession, plan: Plan = PLAN) -> None:
-    any_world = cast("Any", world)
-    kind = cast("Any", SimpleNamespace(plan=lambda *_: plan))
-    slots = Slots(1)
-    engine = Engine(
-        {"Pod": kind}, any_world, SyncerMetrics(), any_world, any_world, any_world, Tasks("test"), slots
-    )
-    await slots.acquire()
-    await engine._work(cast("TenantSession", world), ITEM)  # noqa: SLF001 - one item, without a queue
+    await _Worker(world, plan).work()
 
 
 async def test_a_plan_is_carried_out_in_order() -> None:
@@ -110,5 +146,57 @@ async def test_a_plan_ends_with_its_session() -> None:
 async def test_nothing_is_reported_after_its_session() -> None:
     """What was reported is forgotten then, and would be remembered anew for ever."""
     world = _AnsweringSession(detaches=True)
-    await _work(world, Plan(PLAN.actions[:1]))
+    await _work(world, Plan(Half((SHOW,))))
     assert (world.writes, world.reports) == (["tenant PATCH"], [])
+
+
+@pytest.mark.parametrize("refusing", list(Side))
+async def test_what_is_refused_one_way_does_not_stop_the_other(refusing: Side) -> None:
+    """A resize is refused below, then the container crashes: the tenant must see that."""
+    world = _AnsweringSession(detaches=False)
+    world.refuses = [refusing]
+    worker = _Worker(world, Plan(Half((RESIZE,)), Half((SHOW,))))
+    await worker.work()
+    failed = Direction.DOWN if refusing is Side.SUPER else Direction.UP
+    assert (world.writes, world.retried) == (["super PATCH", "tenant PATCH"], [failed])
+    assert world.reports == ["failed"]  # and nothing says that all is well
+
+
+async def test_each_direction_has_a_backoff_of_its_own() -> None:
+    world = _AnsweringSession(detaches=False)
+    world.refuses = [Side.SUPER]
+    worker = _Worker(world, Plan(Half((RESIZE,)), Half((SHOW,))))
+    await worker.work()
+    # What comes up changes meanwhile: the resize waits until its time.
+    world.writes.clear()
+    world.now = 20.0
+    worker.plan = Plan(Half((RESIZE,)), Half((replace(SHOW, body={"status": {"phase": "Failed"}}),)))
+    await worker.work()
+    assert (world.writes, world.delayed) == (["tenant PATCH"], [10.0])
+    # Another resize is another try.
+    worker.plan = Plan(Half((replace(RESIZE, body={"spec": {"containers": []}}),)))
+    await worker.work()
+    assert world.writes == ["tenant PATCH", "super PATCH"]
+    world.now = 31.0
+    await worker.work()
+    assert world.writes == ["tenant PATCH", "super PATCH", "super PATCH"]
+
+
+async def test_what_is_refused_by_policy_does_not_stop_what_comes_up() -> None:
+    world = _AnsweringSession(detaches=False)
+    await _work(world, Plan(Half(refusals=(Refusal("spec.x", "no"),)), Half((SHOW,))))
+    assert (world.writes, world.reports) == (["tenant PATCH"], ["planned"])
+
+
+async def test_an_unusable_policy_stops_what_goes_down_alone() -> None:
+    world = _AnsweringSession(detaches=False)
+    world.policy = cast("Any", "no such policy")
+    await _work(world, Plan(Half((MAKE,)), Half((SHOW,))))
+    assert (world.writes, world.reports) == (["tenant PATCH"], ["planned"])
+
+
+async def test_a_fault_of_ours_in_one_direction_is_its_own() -> None:
+    world = _AnsweringSession(detaches=False)
+    world.super_client = cast("Any", None)
+    await _work(world, Plan(Half((RESIZE,)), Half((SHOW,))))
+    assert (world.writes, world.retried) == (["tenant PATCH"], [Direction.DOWN])

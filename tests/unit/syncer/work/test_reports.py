@@ -7,7 +7,7 @@ import pytest
 from daemonkit.kube.client import ApiError
 from daemonkit.kube.resources import PODS, Status
 from syncer.core.objects import SyncedKind
-from syncer.core.plan import Change, Plan, Refusal, Wait
+from syncer.core.plan import Change, Half, Plan, Refusal, Wait
 from syncer.metrics import SyncerMetrics
 from syncer.tenant.session import TenantSession
 from syncer.work.reports import BURST, TenantReports
@@ -15,7 +15,7 @@ from syncer.work.slots import Slots
 
 pytestmark = pytest.mark.asyncio
 
-WAITING = Plan(wait=Wait("FailedCreate", 'secret "s" not found'))
+WAITING = Plan(Half(wait=Wait("FailedCreate", 'secret "s" not found')))
 
 
 class _Clients:
@@ -75,7 +75,7 @@ async def test_what_stays_is_told_once_for_the_objects_of_one_controller() -> No
     clients = _Clients()
     reports = TenantReports(SyncerMetrics(), lambda: 0.0, lambda: 0.0, Slots(1))
     owner = {"kind": "ReplicaSet", "uid": "r-1", "controller": True}
-    told = Plan(changes=(Change("metadata.annotations[a.example/b]", "stays in this cluster"),))
+    told = Plan(Half(changes=(Change("metadata.annotations[a.example/b]", "stays in this cluster"),)))
     session = cast("TenantSession", clients)
     for _ in range(2):
         for name in ("a", "b"):
@@ -83,7 +83,7 @@ async def test_what_stays_is_told_once_for_the_objects_of_one_controller() -> No
             await reports.planned(session, ("Pod", "web", name), told, pod)
     assert clients.sent == ["events"]
     other = Plan(
-        changes=(*told.changes, Change("metadata.annotations[c.example/d]", "stays in this cluster"))
+        Half(changes=(*told.changes, Change("metadata.annotations[c.example/d]", "stays in this cluster")))
     )
     await reports.planned(
         session, ("Pod", "web", "a"), other, {"metadata": {"uid": "a", "ownerReferences": [owner]}}
@@ -94,12 +94,12 @@ async def test_what_stays_is_told_once_for_the_objects_of_one_controller() -> No
 async def test_what_stays_has_a_rate_of_its_own_and_no_report_waits_for_it() -> None:
     clients = _Clients()
     reports = TenantReports(SyncerMetrics(), lambda: 0.0, lambda: 0.0, Slots(1))
-    told = Plan(changes=(Change("metadata.annotations[a.example/b]", "stays in this cluster"),))
+    told = Plan(Half(changes=(Change("metadata.annotations[a.example/b]", "stays in this cluster"),)))
     session = cast("TenantSession", clients)
     for number in range(3 * BURST):
         value = {"metadata": {"namespace": "web", "name": f"c-{number}", "uid": f"c-{number}"}}
         await reports.planned(session, ("ConfigMap", "web", f"c-{number}"), told, value)
     assert len(clients.sent) == BURST
-    refused = Plan(refusals=(Refusal("spec.hostPID", "no"),))
+    refused = Plan(Half(refusals=(Refusal("spec.hostPID", "no"),)))
     await reports.planned(session, ("Pod", "web", "p"), refused, {"metadata": {"uid": "u"}})
     assert len(clients.sent) == BURST + 2

@@ -125,6 +125,39 @@ def test_without_a_super_pod(tenant: Object, expected: list[object]) -> None:
     assert brief(plan(tenant)) == expected
 
 
+def _kept(tenant: Object) -> Object:
+    """By a Job, until it has seen the pod's end."""
+    tenant["metadata"]["finalizers"] = ["batch.kubernetes.io/job-tracking"]
+    return tenant
+
+
+def test_a_pod_that_is_kept_for_its_end_gets_one() -> None:
+    """`kubectl delete pod --force` of a Job's pod takes the super pod at once, without a last status."""
+    own = _kept(deleting(running(pod()), 0))
+    (shown,) = plan(own).up.actions
+    assert isinstance(shown, Patch)
+    status = own["status"] | shown.body["status"]
+    assert (shown.side, shown.subresource, status["phase"]) == (Side.TENANT, "status", "Failed")
+    assert [each["state"]["terminated"]["exitCode"] for each in status["containerStatuses"]] == [137]
+    # Then it is for the Job to let it go.
+    assert plan({**own, "status": status}) == NOTHING
+
+
+def test_a_pod_that_is_kept_and_was_done_has_succeeded() -> None:
+    own = _kept(deleting(running(pod()), 30))
+    own["status"]["containerStatuses"][0]["state"] = {"terminated": {"exitCode": 0}}
+    assert brief(plan(own)) == [
+        ("patch", "tenant", "status", {"status": {"phase": "Succeeded"}}),
+        ("delete", "tenant", 0),
+    ]
+
+
+def test_a_pod_that_is_kept_and_never_ran_has_failed() -> None:
+    assert brief(plan(_kept(deleting(pod(), 0)))) == [
+        ("patch", "tenant", "status", {"status": {"phase": "Failed"}})
+    ]
+
+
 @pytest.mark.parametrize(
     ("tenant", "found", "expected"),
     [
