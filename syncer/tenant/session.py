@@ -560,6 +560,11 @@ class TenantSession:
         """Whether a side, or something that was looked at, is not as it was when nothing was to do."""
         return not is_verified(self.cached(item), self.cached_super(item)) or self._waits.is_woken(item)
 
+    @property
+    def lookups(self) -> int:
+        """How much the tenant's plans look at: bounded by the number of its objects."""
+        return self._waits.lookups
+
     def is_woken(self, item: SyncKey) -> bool:
         """Whether something that the last plan looked at has changed since."""
         return self._waits.is_woken(item)

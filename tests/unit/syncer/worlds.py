@@ -184,10 +184,12 @@ class World:
         sharding: ShardingConfig | None = None,
         *,
         max_cache_bytes: int = 64 << 20,
+        patrol_s: int = 30,
     ) -> None:
         """Tenants by the names of their VirtualClusters, with their cluster keys."""
         self._sharding = sharding
         self._max_cache_bytes = max_cache_bytes
+        self._patrol_s = patrol_s
         self.problems: list[str] = []
         self._ports = 1000
         self.writes = 0
@@ -277,7 +279,7 @@ class World:
         config = SyncerConfiguration(
             TenantsConfig(virtual_clusters=VirtualClustersConfig(), max_cache_bytes=self._max_cache_bytes),
             resources=("ingress",),
-            patrol=PatrolConfig(interval_seconds=30),
+            patrol=PatrolConfig(interval_seconds=self._patrol_s),
             sharding=self._sharding,
         )
         self.service = SyncerService(config, {}, outside)

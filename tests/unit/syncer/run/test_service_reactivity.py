@@ -1,0 +1,346 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whatever changes in whatever order: at rest nothing below leads to what is another tenant's, nothing waits
+for what has come, and no patrol was needed for it.
+
+Objects look at each other here: slices and Endpoints at Services and pods' addresses, pods at Secrets, claims
+at volumes. Addresses are few, and each goes from pod to pod of both tenants.
+"""
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, Phase, example, given, settings
+from hypothesis import strategies as st
+
+from daemonkit.kube.client import UnreachableError
+from daemonkit.kube.resources import ENDPOINT_SLICES, NAMESPACES, PODS, SECRETS, SERVICES, Resource
+from devkit.kube.storage import Object, StatusError
+from syncer.kinds.persistent_volume import KIND as VOLUME
+from tenancy import keys
+from tests.unit.syncer.worlds import (
+    CLAIMS,
+    DOWN,
+    ENDPOINTS,
+    MARKER,
+    Plane,
+    World,
+    annotations_of,
+    refused,
+    running,
+    sessions_of,
+)
+
+pytestmark = pytest.mark.asyncio
+
+TENANTS = {"one": "red", "two": "blue"}
+# No patrol comes while a history runs, but for those at the start of a tenant.
+_NEVER_S = 1_000_000
+_ADDRESSES = ("10.244.9.1", "10.244.9.2")
+_MAPPED = (ENDPOINTS, ENDPOINT_SLICES)
+_Act = tuple[Any, ...]
+
+_TENANTS = st.sampled_from(list(TENANTS))
+_NAMES = st.sampled_from(["a", "b"])
+_IPS = st.sampled_from(_ADDRESSES)
+_ACTS = st.one_of(
+    st.tuples(st.just("make_pod"), _TENANTS, _NAMES, st.booleans()),
+    st.tuples(st.just("address"), _TENANTS, _NAMES, _IPS),
+    st.tuples(st.just("end"), _TENANTS, _NAMES),
+    st.tuples(st.just("delete"), _TENANTS, st.sampled_from(["Pod", "Secret"]), _NAMES),
+    st.tuples(st.just("delete_by_force"), st.sampled_from(["own", "super", "both"]), _TENANTS, _NAMES),
+    st.tuples(st.just("make_slice"), _TENANTS, _NAMES, _IPS, st.sampled_from(["", "a", "b"])),
+    st.tuples(st.just("make_endpoints"), _TENANTS, _NAMES, _IPS, st.sampled_from(["", "a", "b"])),
+    st.tuples(
+        st.just("delete"), _TENANTS, st.sampled_from(["EndpointSlice", "Endpoints", "Service"]), _NAMES
+    ),
+    st.tuples(st.just("put_service"), _TENANTS, _NAMES, st.booleans()),
+    st.tuples(st.just("make_secret"), _TENANTS, _NAMES),
+    st.tuples(st.just("make_claim"), _TENANTS, _NAMES),
+    st.tuples(st.just("bind_claim"), _TENANTS, _NAMES),
+    st.tuples(st.just("delete_volume"), _TENANTS, _NAMES),
+    st.tuples(st.just("fail"), st.sampled_from(["super", *TENANTS]), st.sampled_from([0, 409, 429, 500])),
+    st.tuples(st.just("stall"), st.sampled_from(["super", *TENANTS])),
+    st.tuples(st.just("flow"), st.sampled_from(["super", *TENANTS])),
+    st.tuples(st.just("compact"), st.sampled_from(["super", *TENANTS])),
+    st.tuples(st.just("kill")),
+    st.tuples(st.just("wait"), st.sampled_from([0.0, 0.002, 0.1, 1.0, 4.0])),
+)
+
+
+class _Actor:
+    """Carries out acts; one that its API server refuses is no act."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    async def act(self, act: str, *args: Any) -> None:
+        try:
+            result = getattr(self, act)(*args)
+        except StatusError:
+            return
+        if asyncio.iscoroutine(result):
+            await result
+
+    def _plane(self, side: str) -> Plane:
+        return self._world.super if side == "super" else self._world.tenants[side]
+
+    def _make(self, tenant: str, kind: str, name: str, **fields: Any) -> None:
+        plane = self._world.tenants[tenant]
+        meta = {"namespace": "web", "name": name, "annotations": {MARKER: plane.marker}} | fields.pop(
+            "meta", {}
+        )
+        plane.cluster.create(DOWN[kind], {"kind": kind, "metadata": meta, **fields})
+
+    # ---- pods
+
+    def make_pod(self, tenant: str, name: str, mounts: bool) -> None:
+        spec: Object = {"containers": [{"name": "c", "image": "i"}]}
+        if mounts:
+            spec["volumes"] = [{"name": "s", "secret": {"secretName": name}}]
+        self._make(tenant, "Pod", name, spec=spec)
+
+    def address(self, tenant: str, name: str, address: str) -> None:
+        """The pod gets an address that no pod has now."""
+        storage, target = self._world.super.storage, f"{TENANTS[tenant]}-web"
+        if any(address in addresses_of(each) for each in self._world.super.objects(PODS).values()):
+            return
+        pod = storage.get(PODS, target, name)
+        if (pod.get("status") or {}).get("phase") == "Running":
+            pod["status"] |= {"podIP": address, "podIPs": [{"ip": address}]}
+            storage.put(PODS, pod)
+
+    def end(self, tenant: str, name: str) -> None:
+        pod = self._world.super.storage.get(PODS, f"{TENANTS[tenant]}-web", name)
+        pod["status"] = pod.get("status", {}) | {"phase": "Succeeded"}
+        self._world.super.storage.put(PODS, pod)
+
+    def delete_by_force(self, where: str, tenant: str, name: str) -> None:
+        if where != "super":
+            self._world.tenants[tenant].storage.delete(PODS, "web", name)
+        if where != "own":
+            self._world.super.storage.delete(PODS, f"{TENANTS[tenant]}-web", name)
+
+    # ---- what looks at others
+
+    def make_slice(self, tenant: str, name: str, address: str, pod: str) -> None:
+        labels = {"kubernetes.io/service-name": name}
+        endpoint: Object = {"addresses": [address]} | _reference(pod)
+        self._make(
+            tenant, "EndpointSlice", name, meta={"labels": labels}, addressType="IPv4", endpoints=[endpoint]
+        )
+
+    def make_endpoints(self, tenant: str, name: str, address: str, pod: str) -> None:
+        self._make(tenant, "Endpoints", name, subsets=[{"addresses": [{"ip": address} | _reference(pod)]}])
+
+    def put_service(self, tenant: str, name: str, has_selector: bool) -> None:
+        spec: Object = {"ports": [{"port": 80}]} | ({"selector": {"app": name}} if has_selector else {})
+        storage = self._world.tenants[tenant].storage
+        if storage.has(SERVICES, "web", name):
+            found = storage.get(SERVICES, "web", name)
+            found["spec"].pop("selector", None)
+            found["spec"] |= spec
+            storage.put(SERVICES, found)
+        else:
+            self._make(tenant, "Service", name, spec=spec)
+
+    def make_secret(self, tenant: str, name: str) -> None:
+        self._make(tenant, "Secret", name, data={"k": "dg=="})
+
+    def delete(self, tenant: str, kind: str, name: str) -> None:
+        self._world.tenants[tenant].cluster.delete(DOWN[kind], "web", name)
+
+    def make_claim(self, tenant: str, name: str) -> None:
+        self._make(tenant, "PersistentVolumeClaim", name, spec={"accessModes": ["ReadWriteOnce"]})
+
+    def bind_claim(self, tenant: str, name: str) -> None:
+        target, storage = f"{TENANTS[tenant]}-web", self._world.super.storage
+        claim = storage.get(CLAIMS, target, name)
+        volume = f"pv-{claim['metadata']['uid']}"
+        ref = {"namespace": target, "name": name, "uid": claim["metadata"]["uid"]}
+        spec = {"claimRef": ref, "capacity": {"storage": "1Gi"}, "csi": {"driver": "d", "volumeHandle": "h"}}
+        value = {"kind": "PersistentVolume", "metadata": {"name": volume}, "spec": spec}
+        made = self._world.super.cluster.create(VOLUME.resource, value)
+        storage.put(VOLUME.resource, made | {"status": {"phase": "Bound"}})
+        claim["spec"]["volumeName"], claim["status"] = volume, {"phase": "Bound"}
+        storage.put(CLAIMS, claim)
+
+    def delete_volume(self, tenant: str, name: str) -> None:
+        claim = self._world.super.storage.get(CLAIMS, f"{TENANTS[tenant]}-web", name)
+        self._world.super.storage.delete(VOLUME.resource, "", f"pv-{claim['metadata']['uid']}")
+
+    # ---- faults
+
+    def fail(self, side: str, code: int) -> None:
+        self._plane(side).failures.append(refused(code) if code else UnreachableError("connect"))
+
+    def stall(self, side: str) -> None:
+        plane = self._plane(side)
+        if plane.flows.is_set():
+            plane.flows.clear()
+            plane.stalled_s = asyncio.get_running_loop().time()
+
+    def flow(self, side: str) -> None:
+        plane = self._plane(side)
+        plane.flows.set()
+        plane.stalled_s = None
+
+    def compact(self, side: str) -> None:
+        self._plane(side).storage.compact()
+
+    async def kill(self) -> None:
+        await self._world.kill_syncer()
+        self._world.start_syncer()
+
+    async def wait(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+
+def _reference(pod: str) -> Object:
+    return {"targetRef": {"kind": "Pod", "namespace": "web", "name": pod}} if pod else {}
+
+
+def addresses_of(pod: Object) -> set[str]:
+    """The addresses that a pod holds; one that has ended holds none."""
+    status = pod.get("status") or {}
+    if status.get("phase") in ("Succeeded", "Failed"):
+        return set()
+    return {each["ip"] for each in status.get("podIPs") or ()}
+
+
+def _entries(value: Object) -> Iterator[tuple[str, Object]]:
+    """Each address of a slice or of Endpoints, with what it says of its pod."""
+    for each in value.get("endpoints") or ():
+        for address in each["addresses"]:
+            yield address, each.get("targetRef") or {}
+    for subset in value.get("subsets") or ():
+        for each in subset.get("addresses") or ():
+            yield each["ip"], each.get("targetRef") or {}
+
+
+def _goes_down(plane: Plane, resource: Resource, value: Object, own: set[str]) -> bool:
+    """Written anew, from docs/spec: what the product does is not asked."""
+    where = "web", value["metadata"]["name"]
+    service = plane.objects(SERVICES).get(where)
+    if service is not None and service["spec"].get("selector"):
+        return False
+    if resource == ENDPOINT_SLICES and where in plane.objects(ENDPOINTS):
+        return False
+    return all(address in own for address, _ in _entries(value))
+
+
+def _problems(world: World) -> Iterator[str]:
+    for tenant, plane in world.tenants.items():
+        target = f"{TENANTS[tenant]}-web"
+        pods = {key[1]: each for key, each in world.super.objects(PODS).items() if key[0] == target}
+        own = set().union(*(addresses_of(each) for each in pods.values()))
+        for resource in _MAPPED:
+            below = {
+                name: each
+                for (namespace, name), each in world.super.objects(resource).items()
+                if namespace == target
+            }
+            for name, each in below.items():
+                if keys.UID not in annotations_of(each):
+                    continue
+                for address, target_ref in _entries(each):
+                    if address not in own:
+                        yield f"{target}/{name} {resource.plural} leads to {address}, not the tenant's"
+                    if target_ref and target_ref["uid"] not in {p["metadata"]["uid"] for p in pods.values()}:
+                        yield f"{target}/{name} {resource.plural} names a pod that is not there"
+            for (_, name), each in plane.objects(resource).items():
+                if _goes_down(plane, resource, each, own) != (name in below):
+                    yield f"{target}/{name} {resource.plural}: is there: {name in below}, of {sorted(own)}"
+        secrets = {key[1] for key in plane.objects(SECRETS)}
+        for (_, name), pod in plane.objects(PODS).items():
+            needs = {each["secret"]["secretName"] for each in pod["spec"].get("volumes") or ()}
+            if needs <= secrets and name not in pods and not pod["spec"].get("nodeName"):
+                yield f"{target}/{name} waits for a Secret that is there"
+        yield from _volume_problems(world, plane, target)
+
+
+def _volume_problems(world: World, plane: Plane, target: str) -> Iterator[str]:
+    volumes = world.super.objects(VOLUME.resource)
+    for (_, name), each in plane.objects(VOLUME.resource).items():
+        if ("", name) not in volumes or volumes["", name]["spec"]["claimRef"]["namespace"] != target:
+            yield f"{plane.name} has the volume {name}"
+        if each["spec"]["claimRef"]["namespace"] != "web":
+            yield f"{plane.name} has a volume of {each['spec']['claimRef']}"
+    for (_, name), claim in plane.objects(CLAIMS).items():
+        found = world.super.objects(CLAIMS).get((target, name))
+        volume = "" if found is None else found["spec"].get("volumeName", "")
+        if volume and ("", volume) in volumes and claim["spec"].get("volumeName") != volume:
+            yield f"{target}/{name} waits for its volume {volume}"
+
+
+async def _settle(world: World) -> None:
+    await world.heal()
+    for _ in range(4):
+        await asyncio.sleep(60)
+        held = {name: each.get("held") or {} for name, each in world.status().items()}
+        tokens = [(name, hold["token"]) for name, holds in held.items() for hold in holds.values()]
+        if not tokens:
+            break
+        for name, token in tokens:
+            world.release(name, token)
+
+
+async def _run(acts: list[_Act]) -> None:
+    world = World(TENANTS, patrol_s=_NEVER_S)
+    async with running(world):
+        actor = _Actor(world)
+        for plane in world.tenants.values():
+            plane.cluster.create(NAMESPACES, {"metadata": {"name": "web"}})
+        await asyncio.sleep(5)
+        for act in acts:
+            await actor.act(*act)
+        await _settle(world)
+        found = [*world.problems, *_problems(world)]
+        assert found == [], "\n".join(found)
+        for session in sessions_of(world).values():
+            assert session.lookups <= 500
+
+
+_REUSED: list[_Act] = [
+    ("make_pod", "one", "a", False),
+    ("put_service", "one", "a", False),
+    ("put_service", "one", "b", False),
+    ("wait", 4.0),
+    ("address", "one", "a", _ADDRESSES[0]),
+    ("make_slice", "one", "a", _ADDRESSES[0], ""),
+    ("make_endpoints", "one", "b", _ADDRESSES[0], "a"),
+    ("make_pod", "two", "a", False),
+    ("wait", 4.0),
+    ("delete_by_force", "both", "one", "a"),
+    ("address", "two", "a", _ADDRESSES[0]),
+]
+_COMES_LATE: list[_Act] = [
+    ("make_pod", "one", "a", True),
+    ("make_slice", "one", "a", _ADDRESSES[0], "a"),
+    ("make_claim", "one", "a"),
+    ("wait", 4.0),
+    ("bind_claim", "one", "a"),
+    ("make_secret", "one", "a"),
+    ("wait", 4.0),
+    ("address", "one", "a", _ADDRESSES[0]),
+    ("put_service", "one", "a", True),
+    ("wait", 4.0),
+    ("put_service", "one", "a", False),
+]
+_UNSEEN: list[_Act] = [*_REUSED[:9], ("stall", "super"), *_REUSED[9:], ("compact", "super"), ("kill",)]
+
+
+# To shrink a history takes minutes, and one that fails is short enough to read.
+@settings(
+    max_examples=15,
+    deadline=None,
+    phases=(Phase.explicit, Phase.reuse, Phase.generate),
+    suppress_health_check=[HealthCheck.too_slow],
+)
+@example(_REUSED)
+@example(_COMES_LATE)
+@example(_UNSEEN)
+@given(st.lists(_ACTS, max_size=30))
+async def test_no_order_of_changes_leads_astray(acts: list[_Act]) -> None:
+    await _run(acts)
