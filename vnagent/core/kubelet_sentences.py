@@ -106,3 +106,29 @@ def known_sentence(text: str) -> str | None:
         if match is not None:
             return match.expand(known)
     return None
+
+
+# Of the end of a log, in which an error is looked for: a chunk's size, a sentence with two paths, the last
+# chunk.
+MAX_END_BYTES = 1200
+_LAST_CHUNK = b"\r\n0\r\n"
+
+
+def end_of_log(end: bytes) -> bytes | None:
+    """What a tenant gets instead of the last bytes of a log in chunks, `end`; None where they may stay.
+
+    A kubelet answers 200 before it opens the log's file. If that fails, the error is the last chunk of the
+    body, with the file's path: the pod's super namespace and uid. Go writes it and the end at once.
+    """
+    if not end.endswith(_LAST_CHUNK):
+        return None
+    before, _, text = end.removesuffix(_LAST_CHUNK).rpartition(b"\r\n")
+    earlier, separator, size = before.rpartition(b"\r\n")
+    names = b"/var/log/" in text or text.startswith(b"unable to retrieve container logs for ")
+    if not names or b"\n" in text:
+        return None
+    sentence = known_sentence(text.decode("utf-8", "replace"))
+    if sentence is None or size.lower() != b"%x" % len(text):
+        return None
+    shown = f"vcnode: {sentence}".encode()
+    return earlier + separator + b"%x\r\n%s" % (len(shown), shown) + _LAST_CHUNK

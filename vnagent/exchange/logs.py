@@ -10,6 +10,7 @@ from vnagent.core import replies
 from vnagent.core.audit import OWNED
 from vnagent.core.head import ResponseHead
 from vnagent.core.kubelet_refusal import KubeletRefusal
+from vnagent.core.kubelet_sentences import MAX_END_BYTES, end_of_log
 from vnagent.core.requests import ContainerLogs
 from vnagent.exchange.port import ClientPort
 from vnagent.state import AgentState
@@ -106,6 +107,10 @@ class LogExchange:
                 self._upstream.abort()
                 self._answer_refusal(self._refusal)
             return
+        if self._is_chunked and data[-3:] == _LAST_CHUNK:
+            end = end_of_log(bytes(data[-MAX_END_BYTES:]))
+            if end is not None:
+                data = memoryview(bytes(data[:-MAX_END_BYTES]) + end)
         if self._is_wrapped:
             self._unwritten += b"%x\r\n" % len(data) + bytes(data) + b"\r\n"
         elif len(self._unwritten) + len(data) < _COALESCE_BYTES:

@@ -10,6 +10,9 @@ A label value may contain anything, also the text of other labels. So every labe
 from brace to brace by the grammar, and no search for `namespace="` decides. A cadvisor
 page has tens of thousands of rows but few distinct label blocks (a container's recurs in every family):
 rows carry theirs as written, and a caller parses each once.
+
+Prometheus 3 writes a name with other characters in quotes: that of a family within the braces, as in
+`{"my.family",x="y"} 1`. Such a row has an empty name here, as no family of a kubelet is called so.
 """
 
 import math
@@ -25,17 +28,19 @@ _GAP, _BLANKS = r"[ \t]*+", r"[ \t]++"
 _BLOCK = r'\{(?:[^"{}\n]*+"[^"\\\n]*+(?:\\.[^"\\\n]*+)*+")*+[^"{}\n]*+\}'
 # What Go's ParseFloat takes of the numbers that Prometheus writes.
 _VALUE = r"(?:[+-]?(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:[eE][+-]?[0-9]++)?|[+-]?Inf|NaN)"
-_SAMPLE = re.compile(rf"({_NAME}){_GAP}({_BLOCK})?{_GAP}({_VALUE})(?:{_BLANKS}(-?[0-9]{{1,19}}))?{_GAP}")
+# Without a name where a block follows, which then has the name.
+_ROW_NAME = rf"{_NAME}|(?=\{{)"
+_SAMPLE = re.compile(rf"({_ROW_NAME}){_GAP}({_BLOCK})?{_GAP}({_VALUE})(?:{_BLANKS}(-?[0-9]{{1,19}}))?{_GAP}")
 # In OpenMetrics, times are in seconds (Go writes 1.7e+09), and an exemplar may follow: labels of a trace, its
 # value and time.
 _SECONDS = r"-?[0-9]{1,19}(?:\.[0-9]{0,19})?(?:[eE][+-]?[0-9]{1,2})?"
 _OPENMETRICS_SAMPLE = re.compile(
-    rf"({_NAME})({_BLOCK})?{_BLANKS}({_VALUE})(?:{_BLANKS}({_SECONDS}))?"
+    rf"({_ROW_NAME})({_BLOCK})?{_BLANKS}({_VALUE})(?:{_BLANKS}({_SECONDS}))?"
     rf"(?:{_BLANKS}#{_BLANKS}{_BLOCK}{_BLANKS}{_VALUE}(?:{_BLANKS}{_SECONDS})?)?"
 )
 _EOF = "# EOF"
 _LABEL = re.compile(
-    rf"{_GAP}(?P<name>[a-zA-Z_][a-zA-Z0-9_]*+){_GAP}={_GAP}"
+    rf'{_GAP}(?:(?P<name>[a-zA-Z_][a-zA-Z0-9_]*+)|"(?P<quoted>(?:[^"\\\n]++|\\[\\"n])++)"){_GAP}={_GAP}'
     rf'"(?P<value>(?:[^"\\\n]++|\\[\\"n])*+)"{_GAP}(?P<more>,?)'
 )
 _COMMENT = re.compile(rf"#{_BLANKS}(HELP|TYPE){_BLANKS}({_NAME})(?:{_BLANKS}(.*+))?")
@@ -122,10 +127,11 @@ def labels(block: str) -> dict[str, str]:
             if found and more and not block[at:end].strip(" \t"):
                 break
             raise PageError("a label is malformed")
-        if match["name"] in found:
+        name = match["name"] or _ESCAPED.sub(_unescape, match["quoted"])
+        if name in found:
             raise PageError("a row has a label twice")
         value = match["value"]
-        found[match["name"]] = _ESCAPED.sub(_unescape, value) if "\\" in value else value
+        found[name] = _ESCAPED.sub(_unescape, value) if "\\" in value else value
         at, more = match.end(), bool(match["more"])
     return found
 

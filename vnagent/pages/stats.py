@@ -145,6 +145,8 @@ class NodeStats(_StatsStruct):
     start_time: str | None = None
     cpu: Cpu | None = None
     memory: Memory | None = None
+    io: Io | None = None
+    swap: Swap | None = None
 
 
 class _Summary(msgspec.Struct):
@@ -158,6 +160,8 @@ class Summary(msgspec.Struct):
     node: NodeStats
     pods: dict[tuple[str, str, str], PodStats]
 
+
+MAX_UINT64 = (1 << 64) - 1
 
 _DECODER = msgspec.json.Decoder(_Summary)
 
@@ -279,16 +283,33 @@ def _node_of(node: NodeStats, pods: list[PodStats], view: View) -> NodeStats:
         min((pod.start_time for pod in pods if pod.start_time), default=node.start_time),
         Cpu(
             _time(total.at_ms) or (node.cpu.time if node.cpu else None),
-            sum(cpu.usage_nano_cores or 0 for cpu in cpus),
+            _sum(cpu.usage_nano_cores for cpu in cpus),
             min(total.ns, MAX_NS),
         ),
         Memory(
             _latest((memory.time for memory in memories), node.memory.time if node.memory else None),
-            usage_bytes=sum(memory.usage_bytes or 0 for memory in memories),
-            working_set_bytes=sum(memory.working_set_bytes or 0 for memory in memories),
-            rss_bytes=sum(memory.rss_bytes or 0 for memory in memories),
+            usage_bytes=_sum(memory.usage_bytes for memory in memories),
+            working_set_bytes=_sum(memory.working_set_bytes for memory in memories),
+            rss_bytes=_sum(memory.rss_bytes for memory in memories),
         ),
+        swap=_swap_of(node, pods),
     )
+
+
+def _swap_of(node: NodeStats, pods: list[PodStats]) -> Swap | None:
+    """The sum over pods, on a node with swap. What is available is the node's."""
+    swaps = [pod.swap for pod in pods if pod.swap is not None]
+    if node.swap is None and not swaps:
+        return None
+    return Swap(
+        _latest((swap.time for swap in swaps), node.swap.time if node.swap else None),
+        swap_usage_bytes=_sum(swap.swap_usage_bytes for swap in swaps),
+    )
+
+
+def _sum(values: Iterable[int | None]) -> int:
+    """The API's numbers are uint64: a reader refuses the whole summary for a larger one."""
+    return min(sum(value or 0 for value in values), MAX_UINT64)
 
 
 def _latest(times: Iterable[str | None], otherwise: str | None) -> str | None:

@@ -65,3 +65,12 @@ def test_last_chunk_is_a_record_of_its_own(pieces: list[bytes]) -> None:
 
 def test_last_chunk_that_comes_in_two_pieces() -> None:
     assert b"".join(_relayed([b"6\r\nalive\n\r\n0\r", b"\n"])).endswith(b"alive\n\r\n0\r\n\r\n")
+
+
+@pytest.mark.parametrize("line", [b"", b"6\r\nalive\n\r\n", b"2711\r\n" + b"x" * 10_001 + b"\r\n"])
+def test_the_end_of_a_log_names_no_super_namespace(line: bytes) -> None:
+    """A kubelet has answered 200 before it finds that the file is gone."""
+    path = "/var/log/pods/acme-shop_web_e226d19c/main/0.log"
+    error = f'failed to open log file "{path}": open {path}: no such file or directory'.encode()
+    relayed = b"".join(_relayed([line + b"%x\r\n%s\r\n0\r\n" % (len(error), error)]))
+    assert relayed.endswith(b"\r\n\r\n" + line + b"1c\r\nvcnode: the log file is gone\r\n0\r\n\r\n")

@@ -142,6 +142,10 @@ def test_malformed_openmetrics(bad: bytes) -> None:
         (r'{x="\\n"}', {"x": "\\n"}),
         ('{x="},{=",namespace="n"}', {"x": "},{=", "namespace": "n"}),
         # The text of labels in a label is text.
+        # Prometheus 3 quotes what is no name of old; a name of old in quotes is that name.
+        ('{"x"="y"}', {"x": "y"}),
+        ('{ "my.label" = "y" ,"namespace"="n"}', {"my.label": "y", "namespace": "n"}),
+        (r'{"a\"b"="y"}', {'a"b': "y"}),
         (r'{image="a\",namespace=\"x",namespace="n"}', {"image": 'a",namespace="x', "namespace": "n"}),
         ('{x="\u00e9\u2028"}', {"x": "\u00e9\u2028"}),
     ],
@@ -163,7 +167,11 @@ def test_labels(block: str, found: dict[str, str]) -> None:
         "{ }",
         '{1x="y"}',
         '{x-y="z"}',
-        '{"x"="y"}',
+        '{""="y"}',
+        '{"x"}',
+        '{"x",namespace="n"}',
+        '{"x"="y",x="y"}',
+        '{namespace="n","namespace"="m"}',
         '{x="y",x="y"}',
         '{x="y",x="z"}',
         r'{x="\t"}',
@@ -240,3 +248,14 @@ def test_writing() -> None:
 )
 def test_numbers(value: float, text: str) -> None:
     assert number(value) == text
+
+
+@pytest.mark.parametrize("end", ["", "# EOF\n"])
+def test_a_row_with_a_quoted_name_has_none_here(end: str) -> None:
+    """The page of all tenants failed for a single one."""
+    page = 'good 1\n{"my.family"} 2\n{"my.family",x="}"} 3\n# TYPE "my.family" counter\n'
+    assert list(lines((page + end).encode())) == [
+        Sample("good", "", "1", ""),
+        Sample("", '{"my.family"}', "2", ""),
+        Sample("", '{"my.family",x="}"}', "3", ""),
+    ]

@@ -6,7 +6,7 @@ import pytest
 
 from devkit.kubelet.pods import FakePod, summary
 from tenancy.ownership import Owned, OwnerIndex
-from vnagent.pages.page import PageError
+from vnagent.pages.page import PageError, View
 from vnagent.pages.stats import SUMMARY, SUMMARY_ONLY_CPU_AND_MEMORY
 
 EARLY, LATE = "2026-01-02T04:05:06Z", "2026-01-02T04:05:09Z"
@@ -107,6 +107,7 @@ def test_the_tenants_pods_and_their_sum() -> None:
             "startTime": STARTED,
             "cpu": cpu(35, 350, LATE),
             "memory": {"time": LATE, "usageBytes": 3504, "workingSetBytes": 3500, "rssBytes": 3496},
+            "swap": {"time": EARLY, "swapUsageBytes": 0},
         },
         "pods": [
             {
@@ -155,6 +156,7 @@ def test_cpu_and_memory_only() -> None:
             "startTime": STARTED,
             "cpu": cpu(30, 300),
             "memory": {"time": EARLY, "usageBytes": 3002, "workingSetBytes": 3000, "rssBytes": 2998},
+            "swap": {"time": EARLY, "swapUsageBytes": 0},
         },
         "pods": [
             {
@@ -183,6 +185,7 @@ NOTHING = {
         "startTime": BOOTED,
         "cpu": cpu(0, 0),
         "memory": {"time": EARLY, "usageBytes": 0, "workingSetBytes": 0, "rssBytes": 0},
+        "swap": {"time": EARLY, "swapUsageBytes": 0},
     },
     "pods": [],
 }
@@ -257,3 +260,40 @@ GOOD = page(SHOP, BANK)
 def test_another_page_is_an_error(bad: bytes) -> None:
     with pytest.raises(PageError):
         SUMMARY.rebuild(bad, INDEX, "ten-a")
+
+
+HUGE = (1 << 64) - 1
+
+
+def test_a_sum_is_a_number_that_a_client_can_read() -> None:
+    """The API's numbers are uint64, which Go's decoder holds a whole summary to."""
+    huge = SHOP | {
+        "cpu": cpu(HUGE, HUGE),
+        "memory": {"time": EARLY, "usageBytes": HUGE, "workingSetBytes": HUGE, "rssBytes": HUGE},
+        "swap": {"time": EARLY, "swapUsageBytes": HUGE},
+    }
+    node = json.loads(SUMMARY.rebuild(page(huge, DB | {"swap": SHOP["swap"]}), INDEX, "ten-a"))["node"]
+    assert node["cpu"]["usageNanoCores"] == HUGE
+    assert node["memory"] == {
+        "time": LATE,
+        **dict.fromkeys(("usageBytes", "workingSetBytes", "rssBytes"), HUGE),
+    }
+    assert node["swap"] == {"time": EARLY, "swapUsageBytes": HUGE}
+
+
+def test_the_nodes_own_figures_have_pressure_and_swap() -> None:
+    own = NODE | {
+        "cpu": NODE["cpu"] | {"psi": PSI},
+        "memory": NODE["memory"] | {"psi": PSI},
+        "io": {"time": EARLY, "psi": PSI},
+    }
+    shown = json.loads(
+        SUMMARY.render(SUMMARY.parse(page(node=own)), View(INDEX, "ten-a", has_node_figures=True))
+    )
+    kept = ("nodeName", "startTime", "cpu", "memory", "io", "swap")
+    assert shown["node"] == {name: own[name] for name in kept}
+
+
+def test_a_node_without_swap_has_none() -> None:
+    node = {name: value for name, value in NODE.items() if name != "swap"}
+    assert "swap" not in json.loads(SUMMARY.rebuild(page(DB, node=node), INDEX, "ten-a"))["node"]
