@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from typing import Any
 from urllib.parse import quote
 
 from devkit.pki import Leaf
-from tests import examples
+from tests import examples, stock_rules
 from tests.k8s.ring.api import JsonObject
 from tests.k8s.ring.images import PROMETHEUS
 from tests.k8s.syncer import scraper_tokens
@@ -31,6 +32,14 @@ _BINDINGS = f"/apis/{_RBAC}/clusterrolebindings"
 # In the example, which has the first tenant's port.
 _INTERVAL = "scrape_interval: 30s"
 _TOKEN_PORT = "$1:10551"
+# The job whose rows stand for those of kube-prometheus' `kubelet`.
+_JOB = 'job="certificate-cadvisor"'
+_RULES_FILE = "/etc/prometheus/rules.json"
+# In place of kube-state-metrics, which the ring has not: the vNode of each pod.
+_POD_INFO = (
+    "group by (namespace, pod, node) "
+    f'(label_replace(container_memory_working_set_bytes{{{_JOB}}}, "node", "$1", "instance", "(.+)"))'
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +89,24 @@ def installed(shop: Shop, leaf: Leaf) -> Iterator[Prometheus]:
 def _configuration(token_port: int) -> str:
     """The example; the time between two scrapes is shorter, and each tenant has a port of its own."""
     text = examples.shown("tenant-prometheus.yaml")
-    for shown, used in ((_INTERVAL, "scrape_interval: 2s"), (_TOKEN_PORT, f"$1:{token_port}")):
+    intervals = "scrape_interval: 2s, evaluation_interval: 2s"
+    for shown, used in ((_INTERVAL, intervals), (_TOKEN_PORT, f"$1:{token_port}")):
         assert shown in text
         text = text.replace(shown, used)
-    return text
+    return f"{text}rule_files: [{_RULES_FILE}]\n"
+
+
+def in_the_ring(expression: str) -> str:
+    """A stock expression over the job of this ring."""
+    return expression.replace(stock_rules.JOB, _JOB)
+
+
+def _rules() -> str:
+    rules = [
+        {"record": "kube_pod_info", "expr": _POD_INFO},
+        *({"record": name, "expr": in_the_ring(each)} for name, each in stock_rules.RULES.items()),
+    ]
+    return json.dumps({"groups": [{"name": "stock", "rules": rules}]})
 
 
 def _cluster_objects() -> list[tuple[str, JsonObject]]:
@@ -106,7 +129,7 @@ def _own_objects(shop: Shop, leaf: Leaf) -> list[JsonObject]:
     return [
         object_of("v1", "ServiceAccount", NAME),
         tls_secret(NAME, leaf, shop.ring.authorities.agent_serving.cert_pem),
-        object_of("v1", "ConfigMap", NAME, data={"prometheus.yml": text}),
+        object_of("v1", "ConfigMap", NAME, data={"prometheus.yml": text, "rules.json": _rules()}),
         pod(NAME, _pod_spec(), labels={"app": NAME}),
     ]
 

@@ -13,6 +13,7 @@ from urllib.parse import quote
 
 import pytest
 
+from tests import stock_rules
 from tests.k8s.ring import images
 from tests.k8s.ring.api import JsonObject, TlsEndpoint
 from tests.k8s.ring.cluster import TENANT_KEYS
@@ -37,7 +38,9 @@ _PROBED = {(_NAMESPACE, "web"), (prometheus.NAMESPACE, prometheus.NAME)}
 _COUNTS = (
     "scrape_samples_scraped",
     "scrape_samples_post_metric_relabeling",
-    'count by (job, instance) ({job=~".+",__name__!~"up|scrape_(duration_seconds|samples_.+|series_added)"})',
+    # Recorded rows, which keep their job, are named `level:metric:operations`.
+    "count by (job, instance) "
+    '({job=~".+",__name__!~"up|scrape_(duration_seconds|samples_.+|series_added)|.+:.+"})',
 )
 
 
@@ -152,6 +155,34 @@ def test_prometheus_has_the_tenants_own_pods(watched: tuple[ScrapedTenant, Scrap
             return shown == (_PROBED if page == "probes" else each.pods().keys())
 
         each.shop.wait(f"{way}-{page} has the tenant's pods", pods_are_own)
+
+
+def test_stock_rules_and_dashboards_have_rows(watched: tuple[ScrapedTenant, ScrapedTenant]) -> None:
+    """kubernetes-mixin's, which select containers by their image: of each container, on its vNode."""
+    for each in watched:
+
+        def rules_have_each_container(each: ScrapedTenant = each) -> bool:
+            wanted = {
+                (*name, container["name"], pod["spec"]["nodeName"])
+                for name, pod in each.pods().items()
+                for container in pod["spec"]["containers"]
+            }
+            labels = ("namespace", "pod", "container", "node")
+            return all(
+                {tuple(found.get(label) for label in labels) for found, _ in each.server.query(rule)}
+                == wanted
+                for rule in stock_rules.RULES
+            )
+
+        def panels_without_rows(each: ScrapedTenant = each) -> list[str]:
+            panels = (prometheus.in_the_ring(panel) for panel in stock_rules.PANELS)
+            return [panel for panel in panels if not each.server.query(panel)]
+
+        def panels_have_rows(each: ScrapedTenant = each) -> bool:
+            return not panels_without_rows(each)
+
+        each.shop.wait("stock rules have each container of the tenant", rules_have_each_container)
+        each.shop.wait("stock dashboards have rows", panels_have_rows)
 
 
 def test_prometheus_never_names_the_other_tenant(watched: tuple[ScrapedTenant, ScrapedTenant]) -> None:
