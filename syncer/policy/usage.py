@@ -100,11 +100,16 @@ def _of_container(
     status = statuses.get(str(container.get("name")))
     if status is None:
         return found
+    # A status has what is so, and without it Kubernetes reads nothing of the container's.
+    actual = _fields(status.get("resources"))
+    if not actual:
+        return found
     total = dict(found)
-    _raise(total, _amounts(status, side))
+    of_status = [_fields(actual.get(side))]
     if side == "requests":
-        allocated = _fields(status.get("allocatedResources"))
-        _raise(total, {name: _amount(value) for name, value in allocated.items()})
+        of_status.append(_fields(status.get("allocatedResources")))
+    for each in of_status:
+        _raise(total, {name: _amount(value) for name, value in each.items()})
     return total
 
 
@@ -131,7 +136,9 @@ def of_claim(claim: Object) -> Usage:
     spec = _fields(claim.get("spec"))
     asked = _fields(_fields(spec.get("resources")).get("requests")).get("storage")
     allocated = _fields(_fields(claim.get("status")).get("allocatedResources")).get("storage")
-    storage = max(0 if each is None else _amount(each) for each in (asked, allocated))
+    storage = 0
+    if asked is not None:
+        storage = max(_amount(asked), 0 if allocated is None else _amount(allocated))
     # Whole bytes, as Kubernetes counts them (https://issue.k8s.io/94313).
     storage = -(-storage // quantity.UNIT) * quantity.UNIT
     found = {"requests.storage": storage}
