@@ -44,23 +44,6 @@ class Refused:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Collision:
-    """Two or more owners of one super namespace.
-
-    `claims` are (cluster key, tenant namespace), the namespace empty where the claim is that of a
-    tenant's root namespace, which is called as the key itself.
-    """
-
-    super_namespace: str
-    claims: tuple[tuple[str, str], ...]
-
-    @property
-    def refusal(self) -> Refused:
-        """The refusal of each claim. It names no claimant: a tenant may come to read it."""
-        return Refused(f"super namespace {self.super_namespace} would have more than one owner")
-
-
 def is_dns_label(text: str) -> bool:
     """Whether `text` may name a namespace or a container (RFC 1123 label)."""
     return len(text) <= LABEL_MAX_CHARS and _LABEL.fullmatch(text) is not None
@@ -123,24 +106,19 @@ def super_namespace(key: str, tenant_namespace: str) -> str | Refused:
     return joined
 
 
-def collisions(pairs: Iterable[tuple[str, str]]) -> tuple[Collision, ...]:
-    """The super namespaces that more than one of these owners would have.
+def overlaps(key: str, other: str) -> bool:
+    """Whether two tenants of these keys could have one super namespace.
 
-    `pairs` are (cluster key, tenant namespace). The root namespace of each key takes part, as
-    tenant `a` with namespace `b` would otherwise own the root of tenant `a-b`. Pairs that
-    `super_namespace` refuses own nothing and are left out. Ordered by super namespace.
+    With `a` and `a-b`: namespace `b-c` of the first and `c` of the second are both `a-b-c`.
     """
-    claims: dict[str, set[tuple[str, str]]] = {}
-    for key, tenant_namespace in pairs:
-        if check_key(key) is None:
-            claims.setdefault(key, set()).add((key, ""))
-        target = super_namespace(key, tenant_namespace)
-        if isinstance(target, str):
-            claims.setdefault(target, set()).add((key, tenant_namespace))
-    return tuple(
-        Collision(target, tuple(sorted(owners)))
-        for target, owners in sorted(claims.items())
-        if len(owners) > 1
+    return key == other or key.startswith(f"{other}-") or other.startswith(f"{key}-")
+
+
+def overlapping(keys: Iterable[str]) -> frozenset[str]:
+    """The keys that begin with another of these keys and a hyphen. Without them no two keys overlap."""
+    all_keys = frozenset(keys)
+    return frozenset(
+        key for key in all_keys if any(key[:at] in all_keys for at in range(len(key)) if key[at] == "-")
     )
 
 

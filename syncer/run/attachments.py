@@ -9,8 +9,9 @@ from daemonkit import logs
 from daemonkit.kube.credentials import CredentialsError
 from daemonkit.tasks import Tasks
 from syncer.core.tenant_cluster import TenantCluster
-from syncer.sources.port import IS_SUPER_CLUSTER, Reachable, TenantState, Unusable
+from syncer.sources.port import IS_SUPER_CLUSTER, Reachable, TenantState, Unusable, overlap_of
 from syncer.tenant.session import TenantSession
+from tenancy import names
 
 # For a tenant's requests under way to end.
 _CLOSE_S = 2.0
@@ -106,6 +107,10 @@ class Attachments:
                 f"cluster key {state.cluster.key} belongs to another tenant; give this one a key of its own"
             )
             self._set_problem(source, state, Unusable("", "ClusterKeyTaken", message, state.virtual_cluster))
+            return
+        if any(names.overlaps(key, state.cluster.key) for key in self.sessions):
+            # Its key is the shorter one, and came later.
+            self._set_problem(source, state, overlap_of(state))
             return
         try:
             session = self._open_session(state)

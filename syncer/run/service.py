@@ -35,7 +35,7 @@ from syncer.sharding.replica import Replica
 from syncer.sources.conditions import ClusterCondition, ConditionWriter
 from syncer.sources.directory import DirectorySource
 from syncer.sources.policies import Policies
-from syncer.sources.port import UNUSABLE_REASONS, Reachable, TenantState, Unusable
+from syncer.sources.port import UNUSABLE_REASONS, Reachable, TenantState, Unusable, without_overlaps
 from syncer.sources.virtual_cluster import true_condition
 from syncer.sources.virtual_clusters import VirtualClusterSource
 from syncer.surroundings import COMPONENT, Surroundings
@@ -272,7 +272,7 @@ class SyncerService:
     # ---- tenants
 
     def _publish(self, tenants: Mapping[str, TenantState]) -> None:
-        self._published = tenants
+        self._published = without_overlaps(tenants)
         self._update_tenants()
 
     def _update_tenants(self) -> None:

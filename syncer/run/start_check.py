@@ -16,6 +16,7 @@ from daemonkit.run.start_check import (
 )
 from syncer.config import SyncerConfiguration
 from syncer.sources.directory import SUFFIX, key_of
+from syncer.sources.port import overlap_message
 from tenancy import names
 
 
@@ -39,8 +40,12 @@ def _tenants_problems(directory: Path, now_s: float) -> Iterator[FileProblem]:
     if unreadable is not None:
         yield unreadable
         return
-    for path in sorted(directory.glob(f"[!.]*{SUFFIX}")):
+    paths = sorted(directory.glob(f"[!.]*{SUFFIX}"))
+    overlapping = names.overlapping(map(key_of, paths))
+    for path in paths:
         refusal = names.check_key(key_of(path))
+        if refusal is None and key_of(path) in overlapping:
+            refusal = names.Refused(overlap_message(key_of(path)))
         if refusal is not None:
             remedy = f"name the file <cluster key>{SUFFIX}"
             yield FileProblem(key, path, refusal.reason, remedy, Severity.WARNING)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from daemonkit.kube.kubeconfig import Access
 from daemonkit.kube.resources import Key
 from syncer.core.tenant_cluster import TenantCluster
+from tenancy import names
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,3 +42,36 @@ UNUSABLE_REASONS = ("ClusterKeyRefused", "ClusterKeyTaken", "CredentialsUnusable
 
 PublishTenants = Callable[[Mapping[str, TenantState]], None]
 """Called with all tenants by source name: for a VirtualCluster `<namespace>/<name>/<uid>`."""
+
+
+def without_overlaps(tenants: Mapping[str, TenantState]) -> Mapping[str, TenantState]:
+    """The tenants, but that one whose key begins with another's and a hyphen is unusable.
+
+    Each replica decides so by all keys, whichever tenants it holds.
+    """
+    overlapping = names.overlapping(_key_of(each) for each in tenants.values())
+    if not overlapping:
+        return tenants
+    return {
+        source: overlap_of(state) if isinstance(state, Reachable) and _key_of(state) in overlapping else state
+        for source, state in tenants.items()
+    }
+
+
+def overlap_of(state: Reachable) -> Unusable:
+    """The problem of a tenant whose namespaces could have the names of another's."""
+    return Unusable(
+        state.cluster.key, "ClusterKeyTaken", overlap_message(state.cluster.key), state.virtual_cluster
+    )
+
+
+def overlap_message(key: str) -> str:
+    """Why a key is refused. It names no other tenant."""
+    return (
+        f"cluster key {key} and that of another tenant begin alike, up to a hyphen: namespaces of both "
+        "could have one name in the super cluster; give this one a key of its own"
+    )
+
+
+def _key_of(state: TenantState) -> str:
+    return state.cluster.key if isinstance(state, Reachable) else state.key

@@ -6,14 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tenancy.names import (
-    Collision,
     Refused,
-    check_key,
     cluster_key,
-    collisions,
     is_dns_label,
     is_pod_name,
     is_uid,
+    overlapping,
+    overlaps,
     super_namespace,
 )
 
@@ -112,47 +111,36 @@ def test_a_super_namespace_is_valid_or_refused(key: str, namespace: str) -> None
     assert isinstance(found, Refused) or is_dns_label(found)
 
 
-def test_joined_names_collide() -> None:
-    assert collisions([("a", "b-c"), ("a-b", "c"), ("a-b", "d"), ("x", "c")]) == (
-        Collision("a-b-c", (("a", "b-c"), ("a-b", "c"))),
-    )
+def test_a_key_that_continues_another_overlaps_it() -> None:
+    """Namespace `blue-x` of `acme` and `x` of `acme-blue` would be one."""
+    assert super_namespace("acme", "blue-x") == super_namespace("acme-blue", "x")
+    assert overlapping(["acme", "acme-blue", "acmes", "rival", "acme-blue-x"]) == {"acme-blue", "acme-blue-x"}
+    assert overlapping(["acme", "acme"]) == frozenset()
 
 
-def test_a_namespace_collides_with_a_root_namespace() -> None:
-    found = collisions([("a", "b"), ("a-b", "x")])
-    assert found == (Collision("a-b", (("a", "b"), ("a-b", ""))),)
-    assert found[0].refusal == Refused("super namespace a-b would have more than one owner")
+# Of few texts, so that many are the beginning of others.
+_KEYS = st.lists(st.sampled_from(["a", "b", "ab"]), min_size=1, max_size=4).map("-".join)
 
 
-def test_hashed_names_collide() -> None:
-    """Two namespaces of one tenant whose 20 bits of hash are equal, found by search."""
-    key = "k" * 57
-    seen: dict[str, str] = {}
-    for number in range(1 << 16):
-        namespace = f"n{number}"
-        target = super_namespace(key, namespace)
-        assert isinstance(target, str)
-        if target in seen:
-            break
-        seen[target] = namespace
-    else:
-        pytest.fail("no two of 65536 names share 20 bits")
-    assert collisions([(key, seen[target]), (key, namespace), (key, "other")]) == (
-        Collision(target, tuple(sorted([(key, seen[target]), (key, namespace)]))),
-    )
+@given(st.sets(_KEYS, max_size=6))
+def test_what_overlaps_nothing_is_left(keys: set[str]) -> None:
+    left = keys - overlapping(keys)
+    assert not any(overlaps(one, other) for one in left for other in left if one != other)
+    assert all(any(key != each and overlaps(key, each) for each in keys) for key in overlapping(keys))
 
 
-def test_one_owner_listed_twice_is_not_a_collision() -> None:
-    assert collisions([("a", "b"), ("a", "b"), ("kube", "system"), ("A", "b")]) == ()
-
-
-@given(st.lists(st.tuples(labels, labels), max_size=8))
-def test_owners_without_a_collision_share_no_namespace(pairs: list[tuple[str, str]]) -> None:
-    contested = {claim for collision in collisions(pairs) for claim in collision.claims}
-    sole = {pair for pair in pairs if pair not in contested}
-    targets = [target for pair in sole if isinstance(target := super_namespace(*pair), str)]
-    assert len(targets) == len(set(targets))
-    assert not {check_key(key) is None and key for key, _ in pairs} & set(targets)
+@given(st.lists(st.tuples(_KEYS, _KEYS), max_size=8))
+def test_keys_that_do_not_overlap_share_no_namespace(pairs: list[tuple[str, str]]) -> None:
+    """The root namespace of each key takes part."""
+    refused = overlapping(key for key, _ in pairs)
+    owners: dict[str, set[str]] = {}
+    for key, namespace in pairs:
+        if key not in refused:
+            owners.setdefault(key, set()).add(key)
+            target = super_namespace(key, namespace)
+            assert isinstance(target, str)
+            owners.setdefault(target, set()).add(key)
+    assert all(len(each) == 1 for each in owners.values())
 
 
 @pytest.mark.parametrize("text", ["a", "0", "a-b", "a--b", "1.2", "shop-7d9f.v2"])

@@ -61,6 +61,18 @@ def test_files_that_a_start_needs_are_examined(tmp_path: Path, text: str, expect
     ]
 
 
+def test_keys_that_continue_others_are_named(tmp_path: Path) -> None:
+    (tmp_path / "good").write_text(KUBECONFIG)
+    (tmp_path / "tenants").mkdir()
+    for key in ("acme", "acme-blue", "rival"):
+        (tmp_path / "tenants" / f"{key}.kubeconfig").write_text(KUBECONFIG)
+    config = configured(tmp_path, "tenants: {directory: tenants}\nsuperCluster: {kubeconfigFile: good}\n")
+    found = list(start_problems(config, 0.0))
+    assert [(each.path and each.path.name, "begin alike" in each.message) for each in found] == [
+        ("acme-blue.kubeconfig", True)
+    ]
+
+
 def test_check_prints_all_errors_and_exits_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     configured(tmp_path, "tenants: {directory: none}\nsuperCluster: {kubeconfigFile: missing}\n")
     file = tmp_path / "vc-syncer.yaml"
