@@ -21,8 +21,9 @@ from guest_agent.core.packet_filter import (
 from ruleset.delta import BaseMismatch, DocumentDelta, RulesetDelta, apply_delta, difference
 from ruleset.document import Document, Ruleset, make_ruleset
 from ruleset.installed.rules import InstalledRules, expected, nothing_installed
-from ruleset.model import Family
+from ruleset.model import Endpoint, Family
 from ruleset.restore.script import delta_restore, full_restore, removal
+from ruleset.udp_frontends import udp_frontends
 
 _EMPTY = make_ruleset(0, ())
 
@@ -128,6 +129,18 @@ class RulesetReconciler:
         self._has_drifted = False
         self._record_fingerprints()
         return True
+
+    def ended_frontends(self, ruleset: Ruleset | RulesetDelta) -> frozenset[Endpoint]:
+        """The UDP destinations that have rules now and none under `ruleset`. Raises `FilterUnavailableError`.
+
+        Whoever sends a delta knows the rules before it, and which flows end with them. Who sends a whole
+        ruleset may have been started anew: then only the rules that are installed tell. To be called before
+        `apply`.
+        """
+        if isinstance(ruleset, RulesetDelta) or ruleset.digest == self._digest:
+            return frozenset()
+        installed = self.read_back() if self._applied is None else self._applied.documents
+        return udp_frontends(installed) - udp_frontends(ruleset.documents)
 
     def read_back(self) -> tuple[Document, ...]:
         """Our installed rules, with what other programs added to them. Raises `FilterUnavailableError`.

@@ -25,6 +25,7 @@ from guest_agent.core.packet_filter import (
     unsupported_family_message,
 )
 from guest_agent.kernel.netfilter_socket import NetfilterError
+from guest_agent.netlink.conntrack import flows_to
 from guest_agent.reconciler import AppliedRuleset, RulesetReconciler
 from ruleset.delta import BaseMismatch
 from ruleset.model import Family
@@ -113,7 +114,9 @@ class RequestHandler:
         if apply.ruleset is None:
             return self._result(AgentResultCode.FAILED, "the request has no ruleset")
         try:
-            is_changed = self._reconciler.apply(rulesets.from_message(apply.ruleset))
+            ruleset = rulesets.from_message(apply.ruleset)
+            ended = self._reconciler.ended_frontends(ruleset)
+            is_changed = self._reconciler.apply(ruleset)
         except BaseMismatch as error:
             return self._result(AgentResultCode.NEEDS_FULL, str(error))
         except RulesRefusedError as error:
@@ -123,7 +126,7 @@ class RequestHandler:
         save_error = self._save_state()
         if not is_changed:
             return self._result(AgentResultCode.UNCHANGED)
-        flushed = self._flush(apply.flush)
+        flushed = self._flush((*apply.flush, *flows_to(ended)))
         if flushed.code is not AgentResultCode.DONE:
             # The rules are installed. A stale entry is worth a message, not a second push.
             return self._result(AgentResultCode.DONE, flushed.message)

@@ -135,6 +135,11 @@ def _endpoint(text: str) -> str:
     return str(Endpoint(str(ipaddress.ip_address(host.removeprefix("[").removesuffix("]"))), int(port)))
 
 
+def flows_to(destinations: Iterable[Endpoint]) -> tuple[Flow, ...]:
+    """All UDP flows to these destinations, which have no rule any more; sorted."""
+    return tuple(Flow("udp", each.ip, each.port) for each in sorted(destinations, key=str))
+
+
 class FlowFilters:
     """Many flows: matching an entry costs one look-up, not one comparison for each flow."""
 

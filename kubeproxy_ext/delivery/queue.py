@@ -20,6 +20,7 @@ from kubeproxy_ext.compute.stale_flows import StaleFlow, stale_flows
 from kubeproxy_ext.delivery.in_flight import InFlightBatches
 from ruleset.delta import RulesetDelta, difference
 from ruleset.document import Ruleset
+from ruleset.model import Protocol
 
 # kata-bridge retries by itself; this covers what it may have lost.
 RESEND_S = 60.0
@@ -182,7 +183,7 @@ class RulesetDelivery:
         # A request never has guests of two tenants, whatever they have in common.
         requests: dict[tuple[str, str, str, tuple[StaleFlow, ...]], _PushRequest] = {}
         deltas: dict[tuple[str, str], RulesetDelta | None] = {}
-        flows: dict[tuple[int, int], tuple[StaleFlow, ...]] = {}
+        flows: dict[tuple[int, int, bool], tuple[StaleFlow, ...]] = {}
         self._barrier_until = None
         for guest_id, status in self._guests.items():
             desired = status.desired
@@ -299,7 +300,9 @@ class RulesetDelivery:
         status.applied = result.digest or push.digest
         status.submitted, status.problem = push.digest, ""
         status.retry_at = float("-inf")
-        if status.desired is not None and status.desired.digest == push.digest:
+        # A guest that holds a ruleset already flushes nothing: then the flows are flushed by themselves.
+        is_flushed = result.code is ResultCode.APPLIED or not push.flush
+        if is_flushed and status.desired is not None and status.desired.digest == push.digest:
             status.flows_match = status.desired.results
 
     def _update_behind(self, status: DeliveryStatus, now: float) -> None:
@@ -326,18 +329,21 @@ def _worthwhile(delta: RulesetDelta | None, whole: Ruleset) -> RulesetDelta | No
 
 
 def _flows(
-    status: DeliveryStatus, desired: DesiredRuleset, known: dict[tuple[int, int], tuple[StaleFlow, ...]]
+    status: DeliveryStatus, desired: DesiredRuleset, known: dict[tuple[int, int, bool], tuple[StaleFlow, ...]]
 ) -> tuple[StaleFlow, ...]:
     capabilities = status.guest.capabilities
     if capabilities is None or not capabilities.conntrack:
         return ()
-    if status.flows_match is None and (not status.applied or not status.is_behind):
-        # Nothing has been translated in the guest yet, or it had the desired ruleset before our start:
-        # its flows agree with its rules.
+    if status.flows_match is None and not status.applied:
+        # Nothing has been translated in the guest yet.
         return ()
-    pair = (id(status.flows_match), id(desired.results))
-    if pair not in known:
+    # Before our start the guest may have got the desired ruleset, for endpoints that have ended since.
+    is_udp_alone = status.flows_match is None and not status.is_behind
+    key = (id(status.flows_match), id(desired.results), is_udp_alone)
+    if key not in known:
         before = {result.rules.family: result for result in status.flows_match or ()}
         found = [stale_flows(before.get(new.rules.family), new) for new in desired.results]
-        known[pair] = tuple(flow for each in found for flow in each)
-    return known[pair]
+        known[key] = tuple(
+            flow for each in found for flow in each if flow.protocol is Protocol.UDP or not is_udp_alone
+        )
+    return known[key]

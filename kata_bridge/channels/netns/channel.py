@@ -18,6 +18,7 @@ from guest_agent import state_file
 from guest_agent.core import packet_filter
 from guest_agent.kernel.kernel_packet_filter import KernelPacketFilter
 from guest_agent.kernel.netfilter_socket import NetfilterError, NetfilterSocket
+from guest_agent.netlink.conntrack import flows_to
 from guest_agent.reconciler import AppliedRuleset, RulesetReconciler
 from kata_bridge.channels.netns.executor import NetnsExecutor
 from kata_bridge.channels.port import GuestRefused, GuestState, NeedsFull, NotInjectable, Unreachable
@@ -100,10 +101,11 @@ class NetnsChannel:
 
     def _apply(self, ruleset: Ruleset | RulesetDelta, flush: Sequence[Flow]) -> GuestState:
         reconciler = self._open().reconciler
+        ended = reconciler.ended_frontends(ruleset)
         is_new = reconciler.apply(ruleset)
         self._save_state(AppliedRuleset(reconciler.generation, reconciler.digest))
         if is_new:
-            self._flush_if_possible(flush)
+            self._flush_if_possible((*flush, *flows_to(ended)))
         return GuestState(reconciler.generation, reconciler.digest, reconciler.has_drifted)
 
     async def read_back(self) -> tuple[Document, ...]:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import threading
 
@@ -13,7 +14,7 @@ from ruleset.document import Ruleset, make_ruleset
 from ruleset.model import Endpoint, EndpointSet, Family, Frontend, GuestRules, Protocol, ServiceRules
 from ruleset.render import nft
 from tests.lab.guest_agent.conftest import LabNode
-from tests.lab.guest_agent.tools import NFT, attached, ruleset
+from tests.lab.guest_agent.tools import NFT, RENDER, TOOLS, attached, prepared, ruleset
 
 pytestmark = pytest.mark.asyncio
 
@@ -76,3 +77,51 @@ async def test_an_untranslated_entry_is_flushed(node: LabNode) -> None:
     left = guest.namespace.run("conntrack", "-L")
     assert "10.80.0.11" in left
     assert "10.80.0.10" not in left
+
+
+def _udp_services(tool: str, generation: int, *frontends: tuple[str, int]) -> Ruleset:
+    made = []
+    for number, (ip, port) in enumerate(frontends):
+        name = f"ns/s{number}:p"
+        target = EndpointSet(name, Protocol.UDP, False, (Endpoint("10.1.0.1", 5353),))
+        made.append(ServiceRules(f"ns/s{number}", (Frontend(ip, port, Protocol.UDP, name, target),)))
+    return make_ruleset(generation, [RENDER[tool](GuestRules(Family.IPV4, tuple(made)))])
+
+
+@pytest.mark.parametrize("tool", TOOLS)
+@pytest.mark.parametrize("restarts_agent", [False, True])
+async def test_flows_to_what_ended_while_nobody_watched(
+    node: LabNode, tool: str, restarts_agent: bool
+) -> None:
+    """kubeproxy-ext was down while a Service was deleted, a port dropped and an address changed: it sends a
+    whole ruleset and knows no earlier one. The guest has, and ends these flows; others stay."""
+    guest = prepared(node.guest("sb"), tool)
+    peer = node.lab.namespace("peer")
+    node.lab.link(guest.namespace, peer, ["10.1.0.2/24"], ["10.1.0.1/24"])
+    channel = await attached(node, guest, "sb")
+    stays, dropped, moved, deleted = (
+        *(("10.96.0.10", 53), ("10.96.0.10", 54)),
+        *(("10.96.0.11", 53), ("10.96.0.12", 53)),
+    )
+    await channel.apply(_udp_services(tool, 1, stays, dropped, moved, deleted), [])
+    server = node.lab.keep(peer.socket(socket.AF_INET, socket.SOCK_DGRAM))
+    server.bind(("10.1.0.1", 5353))
+    threading.Thread(target=_echo, args=(server, b"old"), daemon=True).start()
+    for number, frontend in enumerate((stays, dropped, moved, deleted)):
+        client = node.lab.keep(guest.namespace.socket(socket.AF_INET, socket.SOCK_DGRAM))
+        client.settimeout(10)
+        client.bind(("10.1.0.2", 40_000 + number))
+        client.sendto(b"?", frontend)
+        assert client.recv(100) == b"old"
+    if restarts_agent:
+        guest.stop()
+        guest.start()
+        channel = await node.channel("sb", after=channel)
+    await channel.apply(_udp_services(tool, 2, stays, ("10.96.0.13", 53)), [])
+    assert _destinations(guest.namespace.run("conntrack", "-L", "-p", "udp")) == {stays}
+
+
+def _destinations(listed: str) -> set[tuple[str, int]]:
+    """The original destinations of what `conntrack -L` prints."""
+    found = re.findall(r"dst=(10\.96\.\S+) sport=\d+ dport=(\d+)", listed)
+    return {(ip, int(port)) for ip, port in found}

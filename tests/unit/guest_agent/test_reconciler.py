@@ -10,7 +10,7 @@ from guest_agent.core.packet_filter import FilterUnavailableError, RulesRefusedE
 from guest_agent.reconciler import AppliedRuleset, CheckLevel, RulesetReconciler
 from ruleset.delta import BaseMismatch, RulesetDelta, difference
 from ruleset.document import Document, Ruleset, make_ruleset
-from ruleset.model import Family
+from ruleset.model import Endpoint, Family
 from ruleset.names import Backend, marker_chain
 
 V4, V6 = (Family.IPV4, Backend.IPTABLES), (Family.IPV6, Backend.IPTABLES)
@@ -325,3 +325,30 @@ class TestAfterARestart:
         fake.unavailable = ""
         assert reconciler.apply(FIRST) is True
         assert not reconciler.has_drifted
+
+
+def _udp(generation: int, *destinations: tuple[str, int]) -> Ruleset:
+    lines = tuple(
+        f"-d {ip}/32 -p udp -m udp --dport {port} -j DNAT --to-destination 10.1.0.1:53"
+        for ip, port in destinations
+    )
+    objects = {"nat/OUTPUT": ("-j VCN-SERVICES",), "nat/VCN-SERVICES": lines}
+    return make_ruleset(generation, [Document(Family.IPV4, Backend.IPTABLES, objects)])
+
+
+def test_destinations_that_end_are_known_from_the_installed_rules(fake: FakePacketFilter) -> None:
+    """Whoever sends the new ruleset may have been restarted, and this agent too."""
+    old = _udp(1, ("10.96.0.10", 53), ("10.96.0.11", 53), ("10.96.0.12", 53))
+    new = _udp(2, ("10.96.0.10", 53), ("10.96.0.11", 54))
+    ended = {Endpoint("10.96.0.11", 53), Endpoint("10.96.0.12", 53)}
+    RulesetReconciler(fake, None).apply(old)
+    for saved in (None, AppliedRuleset(1, old.digest)):
+        reconciler = RulesetReconciler(fake, saved)
+        assert reconciler.ended_frontends(new) == ended
+        assert reconciler.ended_frontends(old) == frozenset()
+        assert reconciler.ended_frontends(delta(old, new)) == frozenset()
+    another = "-A VCN-SERVICES -d 10.96.0.13/32 -p udp -m udp --dport 53 -j DNAT --to-destination 10.1.0.1:53"
+    fake.iptables[Family.IPV4].restore(f"*nat\n{another}\nCOMMIT\n")
+    drifted = RulesetReconciler(fake, None)
+    assert drifted.has_drifted
+    assert drifted.ended_frontends(new) == {*ended, Endpoint("10.96.0.13", 53)}

@@ -116,6 +116,20 @@ def test_apply_saves_state_then_flushes_flows(guest: HandledGuest) -> None:
     assert state_file.read(guest.state_path) == AppliedRuleset(1, FIRST.digest)
 
 
+def test_a_whole_ruleset_ends_the_flows_to_what_it_lacks(guest: HandledGuest) -> None:
+    """Without being asked: a kubeproxy-ext that was restarted does not know the rules before."""
+
+    def udp(generation: int, *ports: int) -> Ruleset:
+        lines = tuple(f"-d 10.0.0.1/32 -p udp -m udp --dport {port} -j DROP" for port in ports)
+        objects = {"filter/OUTPUT": ("-j VCN-SERVICES",), "filter/VCN-SERVICES": lines}
+        return make_ruleset(generation, [Document(Family.IPV4, Backend.IPTABLES, objects)])
+
+    guest.apply(to_message(udp(1, 53, 54)))
+    assert guest.flushed == []
+    guest.apply(to_message(udp(2, 54)), Flow("udp", "10.0.0.9", 1))
+    assert guest.flushed == [Flow("udp", "10.0.0.9", 1), Flow("udp", "10.0.0.1", 53)]
+
+
 def test_an_unchanged_ruleset_flushes_nothing(guest: HandledGuest) -> None:
     guest.apply(to_message(FIRST))
     again = to_message(make_ruleset(9, FIRST.documents))

@@ -63,3 +63,30 @@ def test_guest_with_unknown_rules_gets_all_flows() -> None:
     made.set_desired("g1", UDP_ONE, 0.0)
     (push,) = made.take_due(0.0)
     assert [flow.destination for flow in push.flush] == [f"10.96.0.{number}" for number in range(8)]
+
+
+def test_after_a_restart_a_guest_with_the_desired_rules_gets_its_udp_flows_judged() -> None:
+    """An endpoint may have ended while kubeproxy-ext did not run, without a change of rules."""
+    made = RulesetDelivery()
+    made.on_guest(guest("g1", digest=UDP_ONE.digest), 0.0)
+    made.set_desired("g1", UDP_ONE, 0.0)
+    (push,) = made.take_due(0.0)
+    flows = push.flush
+    keep = ("10.0.0.1:8000", "10.0.0.2:8000")
+    assert flows[0] == StaleFlow(Protocol.UDP, "10.96.0.0", 80, keep_replies_from=keep)
+    assert [flow.destination for flow in flows] == [f"10.96.0.{number}" for number in range(8)]
+    # The guest holds the ruleset, so it does nothing: the flows are flushed by themselves, once.
+    report(made, push, ResultCode.UNCHANGED, 0.0)
+    (again,) = made.take_due(0.0)
+    assert (again.ruleset, again.flush) == (None, flows)
+    report(made, again, ResultCode.APPLIED, 0.0)
+    assert made.take_due(1e9) == ()
+
+
+def test_after_a_restart_tcp_flows_of_unchanged_rules_stay() -> None:
+    made = RulesetDelivery()
+    tcp = desired(1)
+    made.on_guest(guest("g1", digest=tcp.digest), 0.0)
+    made.set_desired("g1", tcp, 0.0)
+    (push,) = made.take_due(0.0)
+    assert push.flush == ()

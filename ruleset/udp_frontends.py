@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which destinations of UDP packets the rules of a document decide about. Pure.
+
+A conntrack entry to such a destination outlives its rule. So whoever replaces rules has to know the
+destinations that the new ones lack, and can know them from the rules that are there.
+"""
+
+import re
+from collections.abc import Iterable
+
+from ruleset.document import Document
+from ruleset.model import Endpoint
+from ruleset.names import SERVICES, Backend
+
+_OBJECTS = {
+    Backend.IPTABLES: (f"nat/{SERVICES}", f"filter/{SERVICES}"),
+    Backend.NFT: ("map services", "map endpoints", "map refusals"),
+}
+# As `ruleset.render.iptables` and `ruleset.render.nft` write a frontend.
+_LINES = {
+    Backend.IPTABLES: re.compile(
+        r"-d ([0-9a-f.:]{2,45})/(?:32|128) -p udp -m udp --dport ([0-9]{1,5}) -j .*"
+    ),
+    Backend.NFT: re.compile(r"([0-9a-f.:]{2,45}) \. udp \. ([0-9]{1,5}) : .*"),
+}
+
+
+def udp_frontends(documents: Iterable[Document]) -> frozenset[Endpoint]:
+    """The address and port of each UDP frontend of these documents."""
+    found: set[Endpoint] = set()
+    for document in documents:
+        line_of = _LINES[document.backend]
+        for name in _OBJECTS[document.backend]:
+            lines = (line_of.fullmatch(line) for line in document.objects.get(name, ()))
+            found.update(Endpoint(line[1], int(line[2])) for line in lines if line is not None)
+    return frozenset(found)
