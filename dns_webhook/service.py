@@ -67,7 +67,7 @@ class WebhookService:
             clock=clock,
         )
         path = Path(config.resolv_conf) if config.resolv_conf else None
-        self._file = NodeResolvConf(path, (), clock)
+        self._file = NodeResolvConf(path, (), clock, needs_servers=False)
         self._server = WebhookServer(self.handle_review, self.readiness)
         self._credentials: Credentials | None = None
         self.rotation: Rotation | GivenCertificate

@@ -7,6 +7,7 @@ from pathlib import Path
 from daemonkit import logs
 from daemonkit.files.watched import Watched
 from dnsconfig.resolve.decision import NodeDns, node_dns_of
+from dnsconfig.resolve.node_resolver import server_problem
 from dnsconfig.resolve.waiting import PodWaiting, WaitReason
 
 # Some programs truncate the file and write it in steps: a change counts when it has not changed again.
@@ -18,11 +19,20 @@ _log = logs.get(__name__)
 class NodeResolvConf:
     """The newest content that is usable and has settled.
 
-    Unusable content replaces no usable one: a bad edit takes no resolver from running pods. Without a
-    path, the kubelet has no such file either.
+    Unusable content replaces no usable one, and content that `--check-config` would complain about none that
+    is sound: a bad edit takes no resolver from running pods. `problem` has the reason until the file is
+    repaired. Without a path, the kubelet has no such file either. `needs_servers`: the servers are used.
     """
 
-    def __init__(self, path: Path | None, node_ips: tuple[str, ...], clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        path: Path | None,
+        node_ips: tuple[str, ...],
+        clock: Callable[[], float],
+        *,
+        needs_servers: bool = True,
+    ) -> None:
+        self._needs_servers = needs_servers
         self._path = path
         self._ips = node_ips
         self._clock = clock
@@ -48,6 +58,8 @@ class NodeResolvConf:
         if newest is None:
             return False
         is_usable = not isinstance(self.node.resolver, PodWaiting)
+        if is_usable and self._problem_of(newest) and not self._problem_of(self.node):
+            return False
         if isinstance(newest.resolver, PodWaiting) and is_usable:
             return False
         if is_usable and self._clock() - self._newest_at < SETTLE_S:
@@ -61,11 +73,18 @@ class NodeResolvConf:
 
     def _read(self, path: Path) -> NodeDns:
         found = read_node_dns(self._watched, path, self._ips)
-        problem = found.resolver.message if isinstance(found.resolver, PodWaiting) else ""
+        problem = self._problem_of(found)
         if problem and problem != self.problem:
-            _log.warning("node's resolv.conf cannot be used; repair it", file=path, reason=problem)
+            _log.warning("node's resolv.conf is not usable in pods; repair it", file=path, reason=problem)
         self.problem = problem
         return found
+
+    def _problem_of(self, found: NodeDns) -> str:
+        """What is wrong with the content; "" for sound one."""
+        if isinstance(found.resolver, PodWaiting):
+            return found.resolver.message
+        problem = server_problem(found.resolver) if self._needs_servers else ""
+        return f"{self._path}: {problem}" if problem else ""
 
 
 def read_node_dns(watched: Watched, path: Path, ips: tuple[str, ...]) -> NodeDns:

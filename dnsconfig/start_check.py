@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The files that the configurations of dnsconfig and its webhook name, as their start will use them."""
 
-import ipaddress
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from daemonkit.run.start_check import (
 )
 from dnsconfig.config import DnsConfigConfiguration
 from dnsconfig.node_resolv_conf import read_node_dns
+from dnsconfig.resolve.node_resolver import server_problem
 from dnsconfig.resolve.waiting import PodWaiting
 
 _SYSTEMD = "/run/systemd/resolve/resolv.conf"
@@ -39,18 +39,9 @@ def resolv_conf_problems(resolv_conf: str, *, needs_servers: bool = True) -> Ite
     remedy = "repair it, or name the file of the kubelet's resolvConf"
     if isinstance(resolver, PodWaiting):
         yield FileProblem(key, path, resolver.message.removeprefix(f"{path} cannot be used: "), remedy)
-    elif needs_servers and not resolver.servers:
-        yield FileProblem(key, path, "it has no nameserver; pods of policy Default resolve no names", remedy)
-    elif needs_servers and all(map(_is_loopback, resolver.servers)):
-        message = (
-            f"its nameserver {resolver.servers[0]} is a loopback address, which in a pod is the pod itself"
-        )
-        remedy = f"name a file with the real servers, as {_SYSTEMD}, here and in the kubelet's resolvConf"
-        yield FileProblem(key, path, message, remedy, Severity.WARNING)
-
-
-def _is_loopback(server: str) -> bool:
-    try:
-        return ipaddress.ip_address(server.partition("%")[0]).is_loopback
-    except ValueError:
-        return False
+    elif needs_servers and (problem := server_problem(resolver)):
+        if not resolver.servers:
+            yield FileProblem(key, path, problem, remedy)
+        else:
+            remedy = f"name a file with the real servers, as {_SYSTEMD}, here and in the kubelet's resolvConf"
+            yield FileProblem(key, path, problem, remedy, Severity.WARNING)

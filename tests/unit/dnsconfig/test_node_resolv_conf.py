@@ -85,3 +85,41 @@ def test_a_kubelet_without_resolv_conf_is_never_polled() -> None:
     file = NodeResolvConf(None, ("10.0.0.1",), lambda: 0.0)
     assert file.node == NodeDns(NO_NODE_RESOLVER, ("10.0.0.1",))
     assert not file.poll()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("", "search example.org\n", "nameserver 127.0.0.53\n", "nameserver 0.0.0.0\n"),
+        *("nameserver fe80::1%3\n", "nameserver 127.0.0.53\nnameserver 192.0.2.2\n"),
+    ],
+)
+def test_content_that_a_start_would_complain_about_replaces_no_sound_one(tmp_path: Path, text: str) -> None:
+    found = here(tmp_path, "nameserver 192.0.2.1\n")
+    found.path.write_text(text)
+    assert not found.polled()
+    assert not found.polled(10 * SETTLE_S)
+    assert found.servers() == ("192.0.2.1",)
+    assert found.file.problem.startswith(f"{found.path}: it")
+    found.path.write_text("nameserver 192.0.2.3\n")
+    found.polled()
+    assert found.polled(SETTLE_S)
+    assert (found.servers(), found.file.problem) == (("192.0.2.3",), "")
+
+
+def test_what_a_start_complained_about_is_used_and_replaced(tmp_path: Path) -> None:
+    found = here(tmp_path, "nameserver 127.0.0.53\n")
+    assert found.servers() == ("127.0.0.53",)
+    assert found.file.problem.startswith(f"{found.path}: its nameserver 127.0.0.53 is a loopback address")
+    for text, servers in (("nameserver ::1\n", ("::1",)), ("nameserver 192.0.2.1\n", ("192.0.2.1",))):
+        found.path.write_text(text)
+        found.polled()
+        assert found.polled(SETTLE_S)
+        assert found.servers() == servers
+
+
+def test_servers_that_nobody_uses_are_not_judged(tmp_path: Path) -> None:
+    """The webhook writes the node's searches and options alone."""
+    path = tmp_path / "resolv.conf"
+    path.write_text("nameserver 127.0.0.53\n")
+    assert NodeResolvConf(path, (), lambda: 0.0, needs_servers=False).problem == ""

@@ -408,6 +408,13 @@ WARNINGS = {
         " pod itself; name a file with the real servers, as /run/systemd/resolve/resolv.conf, here and in the"
         " kubelet's resolvConf",
     ),
+    "resolv.conf whose first server is the pod itself": PlantedFault(
+        "dnsconfig",
+        put("resolv.conf", "nameserver 127.0.0.53\nnameserver 192.0.2.1\n"),
+        "resolvConf: DIR/resolv.conf: its nameserver 127.0.0.53 is a loopback address, which in a pod is the"
+        " pod itself; name a file with the real servers, as /run/systemd/resolve/resolv.conf, here and in the"
+        " kubelet's resolvConf",
+    ),
     "kata-bridge has not started": PlantedFault(
         "kubeproxy-ext",
         remove("run/bridge.sock"),
