@@ -28,8 +28,6 @@ from tenancy.ownership import ContainerPolicy, owned_pod
 
 # kata-bridge's limit. Only a pod's own options, which the API server does not bound, come near.
 MAX_TEXT_BYTES = 64 << 10
-# apiserver, validation of `spec.hostname`: the default is the first 63 characters of the pod's name.
-_MAX_HOSTNAME = 63
 _MAX_QUOTED = 40
 
 _ANY_CONTAINERS = ContainerPolicy()
@@ -210,14 +208,14 @@ def _result(
 
 
 def _dns_record(pod: PodObject, owner: NamespaceOwner, domain: ClusterDomain) -> str:
-    """The pod's name behind a headless Service named as its subdomain; empty without a subdomain.
+    """The pod's name behind a headless Service named as its subdomain; empty without such a name.
 
-    core/v1 PodSpec.subdomain: `<hostname>.<subdomain>.<pod namespace>.svc.<cluster domain>`.
+    `<hostname>.<subdomain>.<pod namespace>.svc.<cluster domain>`. Without `spec.hostname` an endpoint has no
+    hostname, and so the pod no record (endpointslice `podToEndpoint`), though its FQDN is made of its name.
     """
-    if not (pod.spec.subdomain and domain.name):
+    if not (pod.spec.hostname and pod.spec.subdomain and domain.name):
         return ""
-    hostname = pod.spec.hostname or pod.metadata.name[:_MAX_HOSTNAME]
-    return f"{hostname}.{pod.spec.subdomain}.{owner.namespace}.svc.{domain.name}"
+    return f"{pod.spec.hostname}.{pod.spec.subdomain}.{owner.namespace}.svc.{domain.name}"
 
 
 def node_dns_of(text: str | None, ips: Sequence[str] = (), path: str = "the node's resolv.conf") -> NodeDns:

@@ -77,7 +77,7 @@ async def test_a_vanished_kind_is_stale_and_logged_once(capsys: pytest.CaptureFi
 async def test_status_and_explain_of_a_pod() -> None:
     here = SimulatedNode()
     here.put(*tenant("a", default="10.0.0.1"), *tenant("b"))
-    uid = here.put_pod("a", subdomain="svc")
+    uid = here.put_pod("a", hostname="web", subdomain="svc")
     here.put_pod("b")
     here.bridge.add("g1", "a", "a-shop/web", uid=uid)
     async with here.running():

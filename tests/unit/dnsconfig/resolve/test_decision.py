@@ -61,8 +61,10 @@ def test_decision_records_its_sources() -> None:
     assert (found.waiting, found.events) == (None, ())
 
 
-def test_record_without_hostname_uses_the_pods_name() -> None:
-    assert decided(pod("a", "x" * 70, subdomain="web")).dns_record == f"{'x' * 63}.web.shop.svc.cluster.local"
+def test_a_pod_has_a_record_with_a_hostname_and_a_subdomain_alone() -> None:
+    """`podToEndpoint` of the EndpointSlice controller: otherwise the endpoint has no hostname."""
+    assert decided(pod("a", subdomain="web")).dns_record == ""
+    assert decided(pod("a", "x" * 70, subdomain="web")).dns_record == ""
     assert decided(pod("a", hostname="h")).dns_record == ""
 
 
