@@ -17,6 +17,7 @@ import msgspec
 from aiohttp import web
 
 from daemonkit.kube.resources import Resource
+from devkit.kube import managed_fields
 from devkit.kube import requests as requests
 from devkit.kube import wire as wire
 from devkit.kube.cluster import Cluster, ClusterSettings
@@ -226,8 +227,9 @@ class FakeApiserver:
             requests.check_installed(self.cluster, target)
             return await self._watch(request, selection, query)
         body = await request.read()
+        manager = managed_fields.manager_of(agent)
         code, value = requests.carry_out(
-            self.cluster, verb, target, selection, query, request.content_type, body
+            self.cluster, verb, target, selection, query, request.content_type, body, manager
         )
         return _json(value, code)
 

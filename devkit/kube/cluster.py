@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from daemonkit.kube.resources import CONFIG_MAPS, NAMESPACES, PODS, SERVICES, Resource
-from devkit.kube import patches, pod_rules, size_rules, token_requests
+from devkit.kube import managed_fields, patches, pod_rules, size_rules, token_requests
 from devkit.kube.service_addresses import ServiceAddresses
 from devkit.kube.storage import (
     MODIFIED,
@@ -83,12 +83,14 @@ class Cluster:
 
     # ---- verbs
 
-    def create(self, resource: Resource, value: Object) -> Object:
-        """Store a new object."""
+    def create(self, resource: Resource, value: Object, manager: str = "") -> Object:
+        """Store a new object. Of all writes: with a `manager`, they are recorded in `managedFields`."""
         metadata = value.setdefault("metadata", {})
         if not metadata.get("name") and metadata.get("generateName"):
             suffix = "".join(self._random.choices(_SUFFIX_CHARACTERS, k=5))
             metadata["name"] = metadata["generateName"] + suffix
+        if manager:
+            managed_fields.note(None, value, manager)
         if self.settings is None:
             return self.storage.create(resource, value)
         if metadata.get("resourceVersion"):
@@ -109,7 +111,7 @@ class Cluster:
             self._fill(metadata["name"], self.settings.root_ca_pem)
         return made
 
-    def update(self, resource: Resource, value: Object, subresource: str = "") -> Object:
+    def update(self, resource: Resource, value: Object, subresource: str = "", manager: str = "") -> Object:
         """Put another state in place of an object, or of the part that a subresource is."""
         metadata = value.setdefault("metadata", {})
         old = self.storage.get(resource, metadata.get("namespace", ""), metadata.get("name", ""))
@@ -117,10 +119,17 @@ class Cluster:
         if metadata.get("uid") not in (None, "", uid):
             why = f"Precondition failed: UID in precondition: {metadata['uid']}, UID in object meta: {uid}"
             raise conflict(resource, metadata["name"], why)
-        return self._store(resource, old, value, subresource)
+        return self._store(resource, old, value, subresource, manager)
 
     def patch(
-        self, resource: Resource, namespace: str, name: str, subresource: str, content_type: str, body: bytes
+        self,
+        resource: Resource,
+        namespace: str,
+        name: str,
+        subresource: str,
+        content_type: str,
+        body: bytes,
+        manager: str = "",
     ) -> Object:
         """Apply a patch to an object, or to the part of it that a subresource is."""
         old = self.storage.get(resource, namespace, name)
@@ -134,7 +143,7 @@ class Cluster:
         if metadata.get("uid") != old["metadata"]["uid"]:
             # Other than of an update, which is answered with 409.
             raise invalid(resource, name, "metadata.uid: Invalid value: field is immutable")
-        return self._store(resource, old, value, subresource)
+        return self._store(resource, old, value, subresource, manager)
 
     def delete(self, resource: Resource, namespace: str, name: str, options: Object | None = None) -> Object:
         """Remove an object, or begin to; `options` are DeleteOptions."""
@@ -185,13 +194,17 @@ class Cluster:
 
     # ---- the rules
 
-    def _store(self, resource: Resource, old: Object, value: Object, subresource: str) -> Object:
+    def _store(
+        self, resource: Resource, old: Object, value: Object, subresource: str, manager: str
+    ) -> Object:
         metadata, was = value["metadata"], old["metadata"]
         if metadata.get("resourceVersion") not in (None, "", was["resourceVersion"]):
             raise conflict(resource, was["name"], MODIFIED)
         if self.settings is None:
             new = old | {"status": value.get("status")} if subresource == "status" else value
             new["metadata"]["resourceVersion"] = was["resourceVersion"]
+            if manager:
+                managed_fields.note(old, new, manager, subresource)
             return self.storage.replace(resource, new)
         for field in _SET_BY_SERVER:
             metadata.pop(field, None)
@@ -211,8 +224,13 @@ class Cluster:
         if is_deleting and not metadata.get("finalizers") and was.get("deletionGracePeriodSeconds") == 0:
             self._remove(resource, old)
             return new
+        if "managedFields" in was:
+            metadata["managedFields"] = was["managedFields"]
         if new == old:
             return old
+        if manager:
+            new["metadata"] = dict(metadata)
+            managed_fields.note(old, new, manager, subresource)
         size_rules.check_object(resource, new)
         stored = self.storage.replace(resource, new)
         if resource == NAMESPACES and is_deleting:

@@ -16,10 +16,14 @@ from devkit.kube.storage import Selection, StatusError
 
 
 class InProcessClient:
-    """Asks a cluster as a `Client` asks a server; `failures` are raised by the next requests, one each."""
+    """Asks a cluster as a `Client` asks a server; `failures` are raised by the next requests, one each.
 
-    def __init__(self, cluster: Cluster, *, bookmark_interval_s: float = 60.0) -> None:
+    With a `manager` the cluster records what it writes.
+    """
+
+    def __init__(self, cluster: Cluster, *, bookmark_interval_s: float = 60.0, manager: str = "") -> None:
         self.cluster = cluster
+        self._manager = manager
         self.failures: list[Exception] = []
         self.requests = 0
         self._bookmark_interval_s = bookmark_interval_s
@@ -52,7 +56,7 @@ class InProcessClient:
             verb = wire.verb(method, target.name, query, target.subresource)
             selection = _selection(target, query)
             answer = requests.carry_out(
-                self.cluster, verb, target, selection, query, content_type, body or b""
+                self.cluster, verb, target, selection, query, content_type, body or b"", self._manager
             )
         except StatusError as error:
             raise _api_error(error) from None

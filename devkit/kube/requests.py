@@ -25,8 +25,13 @@ def carry_out(
     query: Mapping[str, str],
     content_type: str,
     body: bytes,
+    manager: str = "",
 ) -> tuple[int, Object]:
-    """The code and the body of the answer. Raises StatusError."""
+    """The code and the body of the answer. Raises StatusError.
+
+    `manager` is who sent it, for the record of who wrote what; without one there is none.
+    """
+    manager = query.get("fieldManager") or manager
     check_installed(cluster, target)
     size_rules.check_request(body)
     resource, namespace, name = target.resource, target.namespace, target.name
@@ -42,13 +47,15 @@ def carry_out(
             metadata = {"resourceVersion": str(cluster.storage.revision)}
             return 200, wire.typed(resource, "List") | {"metadata": metadata, "items": items}
         case "patch":
-            return 200, cluster.patch(resource, namespace, name, target.subresource, content_type, body)
+            return 200, cluster.patch(
+                resource, namespace, name, target.subresource, content_type, body, manager
+            )
     value = wire.sent_object(body, resource, namespace, name)
     if verb == "update":
-        return 200, cluster.update(resource, value, target.subresource)
+        return 200, cluster.update(resource, value, target.subresource, manager)
     if target.subresource:
         return 201, cluster.act(resource, namespace, name, target.subresource, value)
-    return 201, cluster.create(resource, value)
+    return 201, cluster.create(resource, value, manager)
 
 
 def _delete_options(query: Mapping[str, str], body: bytes) -> Object:

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Objects as they are cached: the API server's JSON without `managedFields`, decoded for each reader.
 
+Of super objects the fields that others wrote are kept in their place (`syncer.core.field_ownership`).
+
 A pod is some 3 KB so, and 25 KB as Python's dictionaries. Since each reader gets a copy of its own, no reader
 can change what others see. Pods whose sides agree are compressed to a third: most stay so for long, and each
 reader's copy takes 4 us more.
@@ -15,7 +17,8 @@ import msgspec
 from daemonkit.kube import deep_json
 from daemonkit.kube.resources import Key
 from daemonkit.kube.store import Change, DecodeFailed
-from syncer.core.objects import Object
+from syncer.core.field_ownership import foreign_fields
+from syncer.core.objects import FOREIGN_FIELDS, Object
 from tenancy import keys
 
 # Level 6 makes it 7 % smaller still, for a third more time.
@@ -193,20 +196,41 @@ def parse(raw: msgspec.Raw | bytes) -> CachedObject:
     return _parse(raw)[0]
 
 
-def _parse(raw: msgspec.Raw | bytes) -> tuple[CachedObject, dict[str, msgspec.Raw]]:
-    """The object, and the fields of its body."""
+def parse_super(raw: msgspec.Raw | bytes) -> CachedObject:
+    """As `parse`, for kinds that the syncer writes in the super cluster beside others."""
+    return _parse(raw, is_shared=True)[0]
+
+
+def parse_super_pod(raw: msgspec.Raw | bytes) -> CachedObject:
+    """As `parse_super` and `parse_with_spec`; of a pod only keys of metadata are taken away."""
+    return _with_spec(*_parse(raw, is_shared=True, parts=()))
+
+
+def _parse(
+    raw: msgspec.Raw | bytes, *, is_shared: bool = False, parts: tuple[str, ...] | None = None
+) -> tuple[CachedObject, dict[str, msgspec.Raw]]:
+    """The object, and the fields of its body. `is_shared`: with the foreign fields of `parts`."""
     if deep_json.has_too_many_values(raw):
         raise msgspec.ValidationError(f"an object of more than {deep_json.MAX_VALUES} values")
     fields = deep_json.decode(_RAW, raw)
     # What is not read here is only skipped, with numbers that are out of range and bytes that are no UTF-8.
-    deep_json.decode(_OBJECT, raw)
+    value = deep_json.decode(_OBJECT, raw)
     if "metadata" not in fields:
         raise msgspec.ValidationError("an object without metadata")
     metadata = deep_json.decode(_RAW, fields["metadata"])
     identity = _IDENTIFIED.decode(fields["metadata"])
     if not (_is_path_name(identity.name) and _is_path_name(identity.namespace)):
         raise msgspec.ValidationError("a name or a namespace that no path can have")
-    if metadata.pop("managedFields", None) is not None:
+    managed = metadata.pop("managedFields", None)
+    is_noted = metadata.pop(FOREIGN_FIELDS, None) is not None
+    if is_shared:
+        foreign = foreign_fields(
+            value, None if managed is None else value["metadata"]["managedFields"], parts
+        )
+        if foreign is not None:
+            metadata[FOREIGN_FIELDS] = msgspec.Raw(msgspec.json.encode(foreign))
+            is_noted = True
+    if managed is not None or is_noted:
         fields["metadata"] = msgspec.Raw(msgspec.json.encode(metadata))
         body = msgspec.json.encode(fields)
     else:
@@ -221,7 +245,10 @@ def _is_path_name(name: str) -> bool:
 
 def parse_with_spec(raw: msgspec.Raw | bytes) -> CachedObject:
     """As `parse`, for kinds whose node or claim matters: Pods, PersistentVolumes."""
-    found, fields = _parse(raw)
+    return _with_spec(*_parse(raw))
+
+
+def _with_spec(found: CachedObject, fields: dict[str, msgspec.Raw]) -> CachedObject:
     owner = _OWNED.decode(fields["metadata"]).annotations
     found.tenant_uid = "" if owner is None else owner.uid
     if "spec" in fields:
@@ -237,8 +264,8 @@ def parse_with_spec(raw: msgspec.Raw | bytes) -> CachedObject:
 
 
 def parse_secret(raw: msgspec.Raw | bytes) -> CachedObject:
-    """As `parse`, for super Secrets: a tenant does not pay for those that the syncer makes."""
-    found, fields = _parse(raw)
+    """As `parse_super`, for Secrets: a tenant does not pay for those that the syncer makes."""
+    found, fields = _parse(raw, is_shared=True)
     labels = _LABELLED.decode(fields["metadata"]).labels
     found.is_pod_tokens = labels is not None and labels.pod_uid is not None
     return found

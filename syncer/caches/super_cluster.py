@@ -13,13 +13,15 @@ import msgspec
 
 from daemonkit.fairness.scheduler import Account
 from daemonkit.kube.reflector import Reflector, Timing, Transport
-from daemonkit.kube.resources import NODES, PODS, SERVICES, Key
+from daemonkit.kube.resources import NODES, PODS, SECRETS, SERVICES, Key
 from daemonkit.kube.store import Added, Change, DecodeFailed, Deleted, Modified, UndecodableDeleted
 from daemonkit.tasks import Tasks
 from syncer.caches.cached_object import (
     CachedObject,
     parse,
     parse_secret,
+    parse_super,
+    parse_super_pod,
     parse_with_spec,
     unreadable_keys,
 )
@@ -31,11 +33,6 @@ from tenancy.super_namespaces import SuperNamespaceOwner, owner_of
 
 NODE = "Node"
 EVENT = "Event"
-_PARSERS: Mapping[str, Callable[[msgspec.Raw | bytes], CachedObject]] = {
-    "Pod": parse_with_spec,
-    "PersistentVolume": parse_with_spec,
-    "Secret": parse_secret,
-}
 # Of these the super cluster, or the syncer beside its own labels, has objects without our labels that matter.
 _WITHOUT_LABELS = frozenset({"Namespace", "ServiceAccount", "Event", "PersistentVolume"})
 _IN_NAMESPACES = frozenset({Scope.NAMESPACED, Scope.SYSTEM})
@@ -99,11 +96,10 @@ class SuperCaches:
         self.reflectors[NODE] = Reflector(client, NODES, parse, on_change=self._nodes_changed, timing=timing)
 
     def _follow(self, client: Transport, sync: KindSync, timing: Timing | None) -> Reflector[CachedObject]:
-        kind = sync.kind.kind
         return Reflector(
             client,
             sync.kind.resource,
-            _PARSERS.get(kind, parse),
+            _parser(sync),
             label_selector=_selector(sync),
             may_be_absent=True,
             on_change=lambda changes: self._changed(sync, changes),
@@ -399,6 +395,18 @@ def _values(change: _ObjectChange) -> Iterable[CachedObject]:
             return (value,) if old.claim_namespace == value.claim_namespace else (old, value)
         case Deleted(_, old):
             return (old,)
+
+
+def _parser(sync: KindSync) -> Callable[[msgspec.Raw | bytes], CachedObject]:
+    if sync.kind.resource == PODS:
+        return parse_super_pod
+    if sync.kind.resource == SECRETS:
+        return parse_secret
+    if sync.scope is Scope.CLAIMED:
+        return parse_with_spec
+    # Nothing of Events and of what is published is written in the super cluster.
+    is_written = sync.scope in (Scope.NAMESPACE, *_IN_NAMESPACES) and sync.kind.kind != EVENT
+    return parse_super if is_written else parse
 
 
 def _selector(sync: KindSync) -> str:

@@ -13,6 +13,9 @@ from daemonkit.kube.resources import Resource
 
 Object = dict[str, Any]
 
+FOREIGN_FIELDS = "foreignFields"
+"""Of a super object's metadata, in the place of `managedFields`: see `syncer.core.field_ownership`."""
+
 # What the API server or the tenant's controllers own: never carried to the other side.
 _SERVER_FIELDS = (
     "selfLink",
@@ -26,6 +29,7 @@ _SERVER_FIELDS = (
     "finalizers",
     "clusterName",
     "managedFields",
+    FOREIGN_FIELDS,
 )
 
 

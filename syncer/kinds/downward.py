@@ -4,6 +4,7 @@
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
+from syncer.core.field_ownership import with_foreign_fields
 from syncer.core.objects import (
     Object,
     SyncedKind,
@@ -36,7 +37,10 @@ from tenancy import keys
 WAITS_FOR_NAMESPACE = "NamespaceNotSynced"
 
 OwnedPart = Callable[[Object], Object]
-"""The fields of an object, beside its metadata, that the tenant decides; may share parts with the object."""
+"""The fields of an object, beside its metadata, that the tenant decides; may share parts with the object.
+
+What others wrote in these stays where the tenant has nothing.
+"""
 
 
 def owns(found: Object, view: View, namespace: str) -> bool:
@@ -100,6 +104,7 @@ def plan_down(
     adopts: bool = False,
     is_answered: bool = False,
     ends: Callable[[Object], bool] = lambda _: False,
+    is_exclusive: bool = False,
 ) -> Plan:
     """The plan for an object that the tenant has.
 
@@ -110,7 +115,8 @@ def plan_down(
     One that is being deleted is in force until it is gone, as on any cluster: its finalizers may need the
     super object, and pods still mount it. `ends` says of which ones the deletion goes down at once. Of one
     that is being deleted nothing is made anew.
-    `is_answered`: what the API server chooses in the creation comes up.
+    `is_answered`: what the API server chooses in the creation comes up. `is_exclusive`: of the owned fields
+    nothing stays but the tenant's, whoever wrote it.
     A refused object that is in the super cluster stays as it last was allowed.
     """
     namespace = namespace_of(tenant)
@@ -139,7 +145,8 @@ def plan_down(
     if is_deleting(found):
         return Plan(up=shown)  # made again once it is gone
     opaque = view.settings.opaque_domains if domains is None else domains
-    body = merge_patch(owned(found), owned(desired))
+    actual, wanted = owned(found), owned(desired)
+    body = merge_patch(actual, wanted if is_exclusive else with_foreign_fields(wanted, actual, found))
     if meta := metadata_patch(desired, found, view.tenant, opaque):
         body["metadata"] = meta
     actions = list(more)

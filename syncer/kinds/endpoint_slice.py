@@ -35,7 +35,7 @@ class EndpointSliceSync(SameName):
             return NOTHING if found is None else plan_removal(KIND, found, key[0], view)
         if told := services.slice_stays(tenant, view.policy):
             return plan_stay(KIND, found, key[0], view, told)
-        plan = plan_down(KIND, tenant, found, _desired(tenant, view), view, owned=_owned)
+        plan = plan_down(KIND, tenant, found, _desired(tenant, view), view, owned=_owned, is_exclusive=True)
         return without_refused(
             plan, KIND, found, key[0], view, is_of_api_server=endpoints.is_of_api_server(tenant)
         )

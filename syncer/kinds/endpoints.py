@@ -39,7 +39,9 @@ class EndpointsSync(SameName):
             return NOTHING  # the super cluster's own controller has them, also if they were ours before
         # A Service that lost its selector leaves Endpoints of the super cluster's controller behind.
         adopts = service is not None and found is not None
-        plan = plan_down(KIND, tenant, found, _desired(tenant, view), view, owned=_owned, adopts=adopts)
+        plan = plan_down(
+            KIND, tenant, found, _desired(tenant, view), view, owned=_owned, adopts=adopts, is_exclusive=True
+        )
         return without_refused(
             plan, KIND, found, key[0], view, is_of_api_server=policy.is_of_api_server(tenant)
         )

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from syncer.core.field_ownership import is_foreign_key
 from syncer.core.objects import Object, metadata, without_server_fields
 from syncer.core.tenant_cluster import TenantCluster
 from syncer.core.view import View
@@ -159,8 +160,9 @@ def super_object(kind: str, tenant_object: Object, super_namespace: str, view: V
 def metadata_patch(desired: Object, found: Object, tenant: TenantCluster, domains: tuple[str, ...]) -> Object:
     """The merge patch of metadata that brings `found` to `desired`; empty if nothing is to do.
 
-    The tenant wins. Left alone: keys that go up, opaque keys, and keys of the opaque domains, which
-    are the super cluster's. Reserved keys of `desired` are ours, and are always repaired.
+    The tenant wins. Left alone: keys that go up, opaque keys, keys of the opaque domains, which are the super
+    cluster's, and all that somebody else wrote there. Reserved keys of `desired` are ours, and are always
+    repaired.
     """
     patch: Object = {}
     for field in ("labels", "annotations"):
@@ -171,14 +173,16 @@ def metadata_patch(desired: Object, found: Object, tenant: TenantCluster, domain
             if actual.get(key) != value and (is_reserved(key) or not goes_up(key, tenant))
         }
         for key in actual:
-            if key not in wanted and not _is_super_own(key, tenant, domains):
+            if key not in wanted and not _is_super_own(found, field, key, tenant, domains):
                 changes[key] = None
         if changes:
             patch[field] = changes
     return patch
 
 
-def _is_super_own(key: str, tenant: TenantCluster, domains: tuple[str, ...]) -> bool:
+def _is_super_own(
+    found: Object, field: str, key: str, tenant: TenantCluster, domains: tuple[str, ...]
+) -> bool:
     if key.startswith(LABEL_PREFIX) or key == keys.CONTAINERS:
         return False
     return (
@@ -187,6 +191,7 @@ def _is_super_own(key: str, tenant: TenantCluster, domains: tuple[str, ...]) -> 
         or any(has_prefix(key, prefix) for prefix in tenant.opaque_prefixes)
         # Whatever the kind: what the super cluster writes about its objects stands under these.
         or any(is_of(key, domain) for domain in (*domains, "kubernetes.io", "k8s.io"))
+        or is_foreign_key(found, field, key)
     )
 
 

@@ -7,6 +7,7 @@ object stays: its phase says so, and pods that use the network still end.
 """
 
 from daemonkit.kube.resources import Key, Resource
+from syncer.core.field_ownership import with_foreign_fields
 from syncer.core.objects import (
     Object,
     SyncedKind,
@@ -48,7 +49,8 @@ class NetworkSync(SameName):
 
 
 def _status_down(tenant: Object, found: Object) -> tuple[Patch, ...]:
-    changes = merge_patch({"status": status_of(found)}, {"status": status_of(tenant)})
+    actual = {"status": status_of(found)}
+    changes = merge_patch(actual, with_foreign_fields({"status": status_of(tenant)}, actual, found))
     if not changes:
         return ()
     where = namespace_of(found), name_of(found), uid_of(found)

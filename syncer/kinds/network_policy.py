@@ -30,7 +30,7 @@ class NetworkPolicySync(SameName):
     def plan(self, key: Key, tenant: Object | None, found: Object | None, view: View) -> Plan:
         if tenant is None:
             return NOTHING if found is None else plan_removal(KIND, found, key[0], view)
-        return plan_down(KIND, tenant, found, _desired(tenant, view), view, owned=_owned)
+        return plan_down(KIND, tenant, found, _desired(tenant, view), view, owned=_owned, is_exclusive=True)
 
 
 def _desired(tenant: Object, view: View) -> Object | Wait | tuple[Refusal, ...]:

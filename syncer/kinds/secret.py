@@ -9,6 +9,7 @@ The tokens that we had issued for a pod stand in Secrets of their own (`syncer.t
 """
 
 from daemonkit.kube.resources import SECRETS, Key
+from syncer.core.field_ownership import with_foreign_fields
 from syncer.core.objects import (
     Object,
     SyncedKind,
@@ -63,7 +64,8 @@ def _plan_without_tenant(key: Key, found: Object, view: View) -> Plan:
     if name and uid and name != key[1] and owns(found, view, key[0]):
         source = view.in_tenant(KIND.kind, key[0], name)
         if source is not None and uid_of(source) == uid:
-            body = merge_patch(_owned(found), _owned(source))
+            actual = _owned(found)
+            body = merge_patch(actual, with_foreign_fields(_owned(source), actual, found))
             patch = Patch(Side.SUPER, KIND, namespace_of(found), name_of(found), uid_of(found), body)
             return Plan(Half((patch,))) if body else NOTHING
     return plan_removal(KIND, found, key[0], view)

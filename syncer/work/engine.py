@@ -22,6 +22,7 @@ from daemonkit.kube.resources import Named
 from daemonkit.kube.store import DecodeFailed
 from daemonkit.tasks import Tasks
 from syncer.caches.cached_object import has_moved
+from syncer.core.field_ownership import note_foreign_fields
 from syncer.core.objects import Object, SyncedKind, annotations_of, is_deleting, version_of
 from syncer.core.plan import (
     Action,
@@ -491,7 +492,8 @@ class Engine:
                 found = await session.client.request("GET", read_path(kind, body), {})
         else:
             found = await session.super_client.request("GET", read_path(kind, body), {})
-        return _decoded(_OBJECT, found)
+        value = _decoded(_OBJECT, found)
+        return value if side is Side.TENANT else note_foreign_fields(value)
 
     def _note_conflict(self, session: TenantSession, item: SyncKey, conflict: Conflict | None) -> None:
         where = (session.tenant.key, item)

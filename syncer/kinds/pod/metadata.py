@@ -10,7 +10,14 @@ from collections.abc import Iterator
 from typing import Any
 
 from daemonkit.kube.resources import PODS
-from syncer.core.objects import Object, SyncedKind, annotations_of, metadata, without_server_fields
+from syncer.core.objects import (
+    FOREIGN_FIELDS,
+    Object,
+    SyncedKind,
+    annotations_of,
+    metadata,
+    without_server_fields,
+)
 from syncer.core.view import View
 from syncer.kinds.metadata import (
     annotation_passes,
@@ -187,7 +194,7 @@ def super_metadata(tenant: Object, super_namespace: str, view: View) -> Object:
     bare = {
         name: value
         for name, value in source.items()
-        if name not in ("labels", "annotations", "managedFields", "ownerReferences")
+        if name not in ("labels", "annotations", "managedFields", FOREIGN_FIELDS, "ownerReferences")
     }
     meta = metadata(without_server_fields({"metadata": bare}))
     meta["namespace"] = super_namespace

@@ -46,7 +46,7 @@ from syncer.kinds.configmap import ROOT_CA, TENANT_ROOT_CA
 from syncer.kinds.metadata import LABEL_PREFIX
 from syncer.run.service import SyncerService
 from syncer.sharding.lease_objects import LEASES
-from syncer.surroundings import ApiClient, Surroundings
+from syncer.surroundings import COMPONENT, ApiClient, Surroundings
 from syncer.tenant.session import TenantSession
 from tenancy import keys, names
 
@@ -125,7 +125,7 @@ class SyncerClient(InProcessClient):
     """What the syncer has of a plane: its faults are this plane's, and the world sees its writes."""
 
     def __init__(self, world: "World", plane: Plane) -> None:
-        super().__init__(plane.cluster)
+        super().__init__(plane.cluster, manager=COMPONENT)
         self._world = world
         self._plane = plane
         self.failures = plane.failures

@@ -5,7 +5,7 @@ import asyncio
 
 import pytest
 
-from daemonkit.kube.resources import CONFIG_MAPS, NAMESPACES, NODES, PODS, SECRETS
+from daemonkit.kube.resources import CONFIG_MAPS, NAMESPACES, NODES, PODS, SECRETS, SERVICES
 from devkit.kube.storage import Object
 from syncer.kinds.persistent_volume import KIND as VOLUME
 from tenancy import keys
@@ -152,24 +152,51 @@ async def test_ownership_is_asked_again_before_a_secret_of_tokens() -> None:
 @pytest.mark.parametrize("is_late", [True, False], ids=["events-after-the-answer", "events-before-it"])
 async def test_an_edit_just_before_a_patch_is_repaired(is_late: bool) -> None:
     """A patch is answered with what others wrote before it, whenever their events come."""
-    async with synced_tenant(objects.config_map("c")) as (world, plane):
+    made = objects.config_map("c") | {"data": {"text": "first", "other": "own"}}
+    async with synced_tenant(made) as (world, plane):
 
         def write_first(path: str) -> None:
             if path.endswith("/red-web/configmaps/c"):
                 world.on_write = lambda _: None
                 found = world.super.storage.get(CONFIG_MAPS, "red-web", "c")
-                found["data"]["stray"] = "x"
+                found["data"]["other"] = "x"
                 world.super.cluster.update(CONFIG_MAPS, found)
                 if is_late:
                     world.super.flows.clear()
 
         world.on_write = write_first
-        plane.cluster.update(CONFIG_MAPS, objects.config_map("c", "later"))
+        later = {"text": "later", "other": "own"}
+        plane.cluster.update(CONFIG_MAPS, objects.config_map("c") | {"data": later})
         await asyncio.sleep(5)
         assert world.super.flows.is_set() is not is_late
         world.super.flows.set()
         await asyncio.sleep(20)
-        assert world.super.storage.get(CONFIG_MAPS, "red-web", "c")["data"] == {"text": "later"}
+        assert world.super.storage.get(CONFIG_MAPS, "red-web", "c")["data"] == later
+
+
+async def test_what_others_write_into_an_object_stays() -> None:
+    """A load balancer's controller below writes labels and its address: no second writer takes them away."""
+    service = objects.service("s", ports=[{"port": 80}])
+    service["metadata"]["labels"] = {"own": "x", "late": "y"}
+    async with synced_tenant(service) as (world, plane):
+        found = world.super.storage.get(SERVICES, "red-web", "s")
+        found["metadata"]["labels"]["implementation"] = "kube-vip"
+        found["metadata"]["annotations"]["kube-vip.io/loadbalancerIPs"] = "192.0.2.7"
+        found["spec"]["loadBalancerIP"] = "192.0.2.7"
+        world.super.cluster.update(SERVICES, found, manager="kube-vip")
+        await asyncio.sleep(20)
+        mine = plane.storage.get(SERVICES, "web", "s")
+        del mine["metadata"]["labels"]["late"]
+        plane.cluster.update(SERVICES, mine)
+        await asyncio.sleep(20)
+        version = world.super.storage.get(SERVICES, "red-web", "s")["metadata"]["resourceVersion"]
+        await asyncio.sleep(200)
+        found = world.super.storage.get(SERVICES, "red-web", "s")
+        assert found["metadata"]["resourceVersion"] == version
+        labels = {key: each for key, each in found["metadata"]["labels"].items() if "/" not in key}
+        assert labels == {"own": "x", "implementation": "kube-vip"}
+        assert found["metadata"]["annotations"]["kube-vip.io/loadbalancerIPs"] == "192.0.2.7"
+        assert found["spec"]["loadBalancerIP"] == "192.0.2.7"
 
 
 async def test_a_tenants_write_just_before_a_patch_goes_down() -> None:
