@@ -1,14 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """PersistentVolumeClaims go down, and the volume that they get and their status come up. Pure.
 
-After the creation only the requested size and metadata go down: all else of a claim is immutable. The
-tenant's own controller binds its claim to the volume that `persistent_volume` shows, which is named here. The
-claim is not shown as bound before that, for the controller would take it back.
+After the creation the requested size, the class of attributes and metadata go down, and a storage class that
+the super claim lacks: a control plane sets it on claims that were made before there was a default. All else
+of a claim is immutable. The tenant's own controller binds its claim to the volume that `persistent_volume`
+shows, which is named here. The claim is not shown as bound before that: the controller would take it back.
+
+A claim of a volume that the tenant made itself stays in the tenant: its controller writes its status, and the
+super cluster has no such volume.
 """
+
+from dataclasses import replace
+from typing import Any
 
 from daemonkit.kube.resources import Key, Resource
 from syncer.core.objects import Object, SyncedKind, annotations_of, metadata, name_of, namespace_of, uid_of
-from syncer.core.plan import NOTHING, Action, Patch, Plan, Refusal, Side, Wait
+from syncer.core.plan import NOTHING, Action, Change, Patch, Plan, Refusal, Side, Wait
 from syncer.core.view import View
 from syncer.kinds import upward
 from syncer.kinds.downward import plan_down, plan_removal, start
@@ -17,6 +24,9 @@ from syncer.policy import claims
 from tenancy import keys
 
 KIND = SyncedKind(Resource("", "v1", "persistentvolumeclaims"), "PersistentVolumeClaim")
+
+# Beside the size: the first since 1.34, the second once, from none.
+_CHANGING = ("volumeAttributesClassName", "storageClassName")
 
 
 class PersistentVolumeClaimSync(SameName):
@@ -28,14 +38,27 @@ class PersistentVolumeClaimSync(SameName):
     def plan(self, key: Key, tenant: Object | None, found: Object | None, view: View) -> Plan:
         if tenant is None:
             return NOTHING if found is None else plan_removal(KIND, found, key[0], view)
-        up = () if found is None else _upward(tenant, found, view)
-        return plan_down(KIND, tenant, found, _desired(tenant, view), view, owned=_owned, up=up, ends=_ends)
+        desired = _desired(tenant, found, view)
+        # The status of a claim that has a volume of its own is its own controller's.
+        has_own = isinstance(desired, tuple) and _own_volume_refusal(tenant, view) is not None
+        up = () if found is None or has_own else _upward(tenant, found, view)
+        plan = plan_down(KIND, tenant, found, desired, view, owned=_owned, up=up, ends=_ends)
+        if found is None:
+            return plan
+        changes = (*plan.down.changes, *_class_change(tenant, found))
+        return replace(plan, down=replace(plan.down, changes=changes))
 
 
-def _desired(tenant: Object, view: View) -> Object | Wait | tuple[Refusal, ...]:
+def _desired(tenant: Object, found: Object | None, view: View) -> Object | Wait | tuple[Refusal, ...]:
     desired = start(KIND, tenant, view)
     if not isinstance(desired, dict):
         return desired
+    if (own_volume := _own_volume_refusal(tenant, view)) is not None:
+        return (own_volume,)
+    actual = _storage_class(found)
+    if actual is not None:
+        # Immutable once it is set, also by admission.
+        desired.setdefault("spec", {})["storageClassName"] = actual
     return claims.refusals(tenant, view.policy) or desired
 
 
@@ -48,9 +71,32 @@ def _ends(tenant: Object) -> bool:
     return set(metadata(tenant).get("finalizers") or ()) <= {"kubernetes.io/pvc-protection"}
 
 
+def _storage_class(claim: Object | None) -> Any:
+    return ((claim or {}).get("spec") or {}).get("storageClassName")
+
+
+def _class_change(tenant: Object, found: Object) -> tuple[Change, ...]:
+    own, actual = _storage_class(tenant), _storage_class(found)
+    if own is None or actual in (None, own):
+        return ()
+    return (Change("spec.storageClassName", "has no effect: the claim had another class when it was made"),)
+
+
+def _own_volume_refusal(tenant: Object, view: View) -> Refusal | None:
+    """Why a claim stays that names a volume which the tenant made."""
+    name = str((tenant.get("spec") or {}).get("volumeName") or "")
+    volume = view.in_tenant("PersistentVolume", "", name) if name else None
+    if volume is None or keys.UID in annotations_of(volume):
+        return None
+    what = f"PersistentVolume {name} was made in this cluster and exists here alone"
+    return Refusal("spec.volumeName", f"{what}: pods cannot mount it; leave volumeName out to get one")
+
+
 def _owned(value: Object) -> Object:
-    requests = ((value.get("spec") or {}).get("resources") or {}).get("requests") or {}
-    return {"spec": {"resources": {"requests": {"storage": requests.get("storage")}}}}
+    spec = value.get("spec") or {}
+    requests = (spec.get("resources") or {}).get("requests") or {}
+    owned: Object = {"resources": {"requests": {"storage": requests.get("storage")}}}
+    return {"spec": owned | {name: spec[name] for name in _CHANGING if name in spec}}
 
 
 def _upward(tenant: Object, found: Object, view: View) -> tuple[Action, ...]:

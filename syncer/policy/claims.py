@@ -37,6 +37,14 @@ def check_spec(found: RefusalList, path: str, value: Any, policy: SyncPolicy) ->
     if classes is not None and own not in classes:
         what = f"storage class {shown(own)}" if own else "a claim without a storage class"
         found.add(f"{path}.storageClassName", what, "claims.storageClasses")
+    # It can be changed at any time (GA in 1.34), and says how fast the storage is that others share.
+    attributes = text_of(spec.get("volumeAttributesClassName"))
+    if attributes and attributes not in policy.claims.attributes_classes:
+        found.add(
+            f"{path}.volumeAttributesClassName",
+            f"volume attributes class {shown(attributes)}",
+            "claims.volumeAttributesClasses",
+        )
     # Its namespace would be one of the super cluster.
     if found.fields(f"{path}.dataSourceRef", spec.get("dataSourceRef")).get("namespace"):
         found.add(f"{path}.dataSourceRef.namespace", "a source in another namespace")

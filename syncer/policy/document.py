@@ -281,7 +281,14 @@ _SECTIONS: Mapping[str, tuple[str, type, Mapping[str, tuple[str, _Parser]]]] = {
         EndpointPolicy,
         {"deniedCIDRs": ("denied_cidrs", _cidrs), "allowedCIDRs": ("allowed_cidrs", _cidrs)},
     ),
-    "claims": ("claims", ClaimPolicy, {"storageClasses": ("storage_classes", _names())}),
+    "claims": (
+        "claims",
+        ClaimPolicy,
+        {
+            "storageClasses": ("storage_classes", _names()),
+            "volumeAttributesClasses": ("attributes_classes", _names()),
+        },
+    ),
     "ingresses": (
         "ingresses",
         IngressPolicy,

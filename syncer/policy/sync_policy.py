@@ -270,9 +270,13 @@ class EndpointPolicy:
 
 @dataclass(frozen=True, slots=True)
 class ClaimPolicy:
-    """PersistentVolumeClaims; None is every class. The empty name is that of claims without a class."""
+    """PersistentVolumeClaims; None is every class. The empty name is that of claims without a class.
+
+    A claim without a class of attributes is always allowed.
+    """
 
     storage_classes: frozenset[str] | None = None
+    attributes_classes: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,14 @@ from syncer.core.view import View
 from syncer.kinds import judgement
 from syncer.kinds.pod.affinity import translate_affinity
 from syncer.kinds.pod.dns import set_resolver
-from syncer.kinds.pod.env import API_HOSTNAMES, API_SERVICE, EnvTranslator, cluster_ip, pod_variables
+from syncer.kinds.pod.env import (
+    API_HOSTNAMES,
+    API_SERVICE,
+    EnvTranslator,
+    SourceKeys,
+    cluster_ip,
+    pod_variables,
+)
 from syncer.kinds.pod.images import pull_always
 from syncer.kinds.pod.metadata import (
     KIND,
@@ -80,7 +87,7 @@ def super_pod(tenant: Object, super_namespace: str, view: View) -> SuperPod | Wa
     if node:
         spec["nodeName"] = node  # the policy lets it
     rules = MetadataRules(view)
-    translator = EnvTranslator(tenant, variables.entries, rules)
+    translator = EnvTranslator(tenant, variables.entries, rules, SourceKeys(namespace_of(tenant), view))
     for field in ("initContainers", "containers"):
         for container in spec.get(field) or ():
             translator.translate(container)
@@ -139,7 +146,9 @@ def ephemeral_containers(tenant: Object, names: frozenset[str], view: View) -> l
     variables = pod_environment(tenant, view)
     if isinstance(variables, Wait):
         return variables
-    translator = EnvTranslator(tenant, variables.entries, MetadataRules(view))
+    translator = EnvTranslator(
+        tenant, variables.entries, MetadataRules(view), SourceKeys(namespace_of(tenant), view)
+    )
     found = [each for each in tenant["spec"]["ephemeralContainers"] if each.get("name") in names]
     for container in found:
         translator.translate(container)

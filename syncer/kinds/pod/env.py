@@ -2,13 +2,16 @@
 """Environment of containers: service variables, and downward API references to what differs in super. Pure.
 
 The kubelet of the super cluster would give its own `kubernetes` Service to each container. Explicit variables
-take precedence over the kubelet's, so each container gets all of the tenant's explicitly.
+take precedence over the kubelet's, so each container gets the tenant's explicitly. They come before `envFrom`
+too, behind which a kubelet puts its own: a container with `envFrom` has the other Services' from the kubelet,
+which makes them of the same Services.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from syncer.core.objects import Object, annotations_of, labels_of, name_of, namespace_of, uid_of
+from syncer.core.view import View
 from syncer.kinds.configmap import ROOT_CA, TENANT_ROOT_CA
 from syncer.kinds.pod.metadata import MetadataRules, split_field_path
 
@@ -66,37 +69,87 @@ def pod_variables(api_service: Object, own_services: Iterable[Object]) -> list[O
     return [{"name": name, "value": found[name]} for name in sorted(found)]
 
 
+def is_of_api(name: str) -> bool:
+    """Whether a variable is one of the API server's Service, of which the kubelet has another."""
+    return name.startswith("KUBERNETES_")
+
+
+class SourceKeys:
+    """What `envFrom` gives to containers, by the tenant's ConfigMaps and Secrets as they are now.
+
+    Each of them is looked up once a pod.
+    """
+
+    __slots__ = ("_found", "_namespace", "_view")
+
+    def __init__(self, namespace: str, view: View) -> None:
+        self._namespace = namespace
+        self._view = view
+        self._found: dict[tuple[str, str], frozenset[str]] = {}
+
+    def keys(self, references: Iterable[Object]) -> frozenset[str]:
+        """Those of the API server's Service among the variables of all these references."""
+        found: set[str] = set()
+        for each in references:
+            prefix = str(each.get("prefix") or "")
+            for field, kind in (("configMapRef", "ConfigMap"), ("secretRef", "Secret")):
+                reference = each.get(field)
+                if isinstance(reference, dict):
+                    own = self._keys_of(kind, str(reference.get("name", "")))
+                    found.update(name for key in own if is_of_api(name := prefix + key))
+        return frozenset(found)
+
+    def _keys_of(self, kind: str, name: str) -> frozenset[str]:
+        where = (kind, name)
+        if where not in self._found:
+            data = (self._view.in_tenant(kind, self._namespace, name) or {}).get("data")
+            self._found[where] = frozenset(data if isinstance(data, dict) else ())
+        return self._found[where]
+
+
 class EnvTranslator:
     """Makes the environment of one pod's containers."""
 
-    __slots__ = ("_annotations", "_labels", "_namespace", "_rules", "_uid", "_variables")
+    __slots__ = ("_annotations", "_labels", "_namespace", "_rules", "_sources", "_uid", "_variables")
 
-    def __init__(self, tenant: Object, variables: list[Object], rules: MetadataRules) -> None:
+    def __init__(
+        self, tenant: Object, variables: list[Object], rules: MetadataRules, sources: SourceKeys
+    ) -> None:
         self._namespace = namespace_of(tenant)
         self._uid = uid_of(tenant)
         self._labels: Mapping[str, str] = labels_of(tenant)
         self._annotations: Mapping[str, str] = annotations_of(tenant)
         self._rules = rules
-        self._variables = variables
+        self._sources = sources
+        # Of the API server's Service the kubelet has other values: those of the super cluster.
+        self._variables = {str(each["name"]): each for each in variables}
 
     def translate(self, container: Object) -> None:
         """Change one container, of any of the three lists."""
         own: list[Any] = container.get("env") or []
-        names = set()
         for index, entry in enumerate(own):
-            names.add(entry.get("name"))
             if isinstance(source := entry.get("valueFrom"), dict):
                 own[index] = self._reference(entry, source)
-        for reference in container.get("envFrom") or ():
-            _rename_root_ca(reference.get("configMapRef"))
-        injected = [entry for entry in self._variables if entry["name"] not in names]
-        first: list[Object] = []
-        values = [value for entry in own if isinstance(value := entry.get("value"), str) and "$(" in value]
-        if values:
-            # A reference `$(NAME)` is expanded from entries before it; else from the kubelet's own variables,
-            # in which `kubernetes` is the super cluster's.
-            first = [each for each in injected if any(f"$({each['name']})" in value for value in values)]
-            injected = [each for each in injected if each not in first]
+        variables = self._variables
+        if references := container.get("envFrom"):
+            given = self._sources.keys(references)
+            variables = {
+                name: each for name, each in variables.items() if is_of_api(name) and name not in given
+            }
+            for reference in references:
+                _rename_root_ca(reference.get("configMapRef"))
+        # A reference `$(NAME)` is expanded from entries before it and from `envFrom`; else from the kubelet's
+        # own variables, in which `kubernetes` is the super cluster's.
+        needed, defined = set[str](), set[str]()
+        for entry in own:
+            needed.update(name for name in _references(entry.get("value")) if name not in defined)
+            defined.add(str(entry.get("name")))
+        first = [
+            each
+            for name, each in variables.items()
+            if name in needed and (name not in defined or is_of_api(name))
+        ]
+        injected = [each for name, each in variables.items() if name not in defined and name not in needed]
         container["env"] = [*first, *own, *injected]
 
     def _reference(self, entry: Object, source: Object) -> Object:
@@ -117,6 +170,13 @@ class EnvTranslator:
         if field == "metadata.annotations" and not self._rules.annotation_passes(key):
             return _escaped(self._annotations.get(key, ""))
         return None
+
+
+def _references(value: Any) -> Iterator[str]:
+    """The names in `$(NAME)` of a value, and some that are escaped."""
+    if isinstance(value, str):
+        for part in value.split("$(")[1:]:
+            yield part.partition(")")[0]
 
 
 def _escaped(value: str) -> str:

@@ -90,7 +90,7 @@ FULL = policy(
         "withheldKeys": [],
     },
     endpoints={"deniedCIDRs": ["10.0.0.0/8"], "allowedCIDRs": ["10.1.0.0/16"]},
-    claims={"storageClasses": ["", "slow"]},
+    claims={"storageClasses": ["", "slow"], "volumeAttributesClasses": ["gold"]},
     ingresses={
         "classes": ["nginx"],
         "hosts": ["*.Acme.example"],
@@ -152,7 +152,7 @@ FULL_PARSED = SyncPolicy(
         withheld_keys=patterns.of(),
     ),
     endpoints=EndpointPolicy((ipaddress.ip_network("10.0.0.0/8"),), (ipaddress.ip_network("10.1.0.0/16"),)),
-    claims=ClaimPolicy(frozenset({"", "slow"})),
+    claims=ClaimPolicy(frozenset({"", "slow"}), frozenset({"gold"})),
     ingresses=IngressPolicy(
         classes=frozenset({"nginx"}),
         hosts=patterns.of("*.acme.example"),

@@ -119,6 +119,76 @@ def test_a_variable_that_is_referred_to_stands_before() -> None:
     assert len(found) == len(API_VARIABLES) + 1
 
 
+def _env_with_source(own: list[Object], *sources: Object, data: Object) -> list[Object]:
+    container = {"name": "c", "image": "app:1", "env": own, "envFrom": list(sources)}
+    held = {"kind": "ConfigMap", "metadata": {"namespace": "plain", "name": "m"}, "data": data}
+    seen = view(WEB, tenant_objects=(held, {**held, "kind": "Secret"}))
+    found: list[Object] = created(pod({"containers": [container]}), seen)["spec"]["containers"][0]["env"]
+    return found
+
+
+_MAP = {"configMapRef": {"name": "m"}}
+_HOST = "KUBERNETES_SERVICE_HOST"
+
+
+@pytest.mark.parametrize(
+    ("own", "sources", "data", "expected"),
+    [
+        pytest.param([], [_MAP], {"WEB_PORT": "x"}, API_VARIABLES, id="other Services are the kubelet's"),
+        pytest.param([], [{"configMapRef": {"name": "none"}}], {}, API_VARIABLES, id="no such map"),
+        pytest.param(
+            [],
+            [_MAP],
+            {_HOST: "mine"},
+            [each for each in API_VARIABLES if each["name"] != _HOST],
+            id="of the API server's too",
+        ),
+        pytest.param(
+            [],
+            [{"secretRef": {"name": "m"}, "prefix": "KUBERNETES_"}],
+            {"SERVICE_HOST": "mine"},
+            [each for each in API_VARIABLES if each["name"] != _HOST],
+            id="with a prefix",
+        ),
+        pytest.param(
+            [{"name": "URL", "value": f"https://$({_HOST})"}],
+            [_MAP],
+            {_HOST: "mine"},
+            [
+                {"name": "URL", "value": f"https://$({_HOST})"},
+                *(each for each in API_VARIABLES if each["name"] != _HOST),
+            ],
+            id="and of what is expanded",
+        ),
+    ],
+)
+def test_env_from_comes_before_service_variables(
+    own: list[Object], sources: list[Object], data: Object, expected: list[Object]
+) -> None:
+    """The order of the kubelet: `env`, then `envFrom`, then Services (makeEnvironmentVariables)."""
+    assert _env_with_source(own, *sources, data=data) == expected
+
+
+def test_a_reference_before_its_own_definition() -> None:
+    """The kubelet would expand it from its own variables: those of the super cluster's API server."""
+    own = [
+        {"name": "URL", "value": f"https://$({_HOST})"},
+        {"name": _HOST, "value": "mine"},
+        {"name": "LATER", "value": f"https://$({_HOST})"},
+    ]
+    found = env_of({"containers": [{"name": "c", "image": "app:1", "env": own}]})
+    assert found[:4] == [{"name": _HOST, "value": "kubernetes"}, *own]
+    assert [each["name"] for each in found[4:]] == [
+        each["name"] for each in API_VARIABLES if each["name"] != _HOST
+    ]
+
+
+def test_a_reference_after_a_definition_needs_nothing_before() -> None:
+    own = [{"name": _HOST, "value": "mine"}, {"name": "URL", "value": f"https://$({_HOST})"}]
+    found = env_of({"containers": [{"name": "c", "image": "app:1", "env": own}]})
+    assert found[:2] == own
+
+
 @pytest.mark.parametrize(
     ("path", "expected"),
     [
