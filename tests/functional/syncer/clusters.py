@@ -22,7 +22,8 @@ from tenancy import keys
 from tests import waiting
 
 ROOT = Path(__file__).resolve().parents[3]
-DEADLINE_S = 20.0
+# The machine may be busy with other tests.
+DEADLINE_S = 60.0
 
 
 class ControlPlane:
