@@ -54,11 +54,12 @@ class Dispatcher:
         return decide(request, caller, self._state.index, is_stale=is_stale or self._are_pods_stale())
 
     def start_log(self, client: ClientPort, request: ContainerLogs, pod: Owned) -> None:
-        """Relay a log; `LogExchange` releases a followed one."""
-        if request.is_follow and not self._state.try_acquire_log_follow(client.caller):
+        """Relay a log."""
+        follow = self._state.lease_log_follow(client.caller) if request.is_follow else None
+        if request.is_follow and follow is None:
             client.deny(request, Deny(429, LimitReason.LOG_FOLLOWS))
             return
-        LogExchange(client, self._state, self._pool, request, pod).start()
+        LogExchange(client, self._state, self._pool, request, pod, follow).start()
 
     def act(
         self, client: ClientPort, request: Request, decision: Decision, *, is_final: bool = False
@@ -103,14 +104,17 @@ class Dispatcher:
 
     def _open_stream(self, client: ClientPort, stream: Stream, pod: Owned) -> None:
         state, caller = self._state, client.caller
-        if not state.try_acquire_tunnel(caller):
+        lease = state.lease_tunnel(caller)
+        if lease is None:
             client.deny(stream, Deny(429, LimitReason.TUNNELS, must_close=True))
             return
         is_reserved = state.request_log.try_reserve(caller.tenant or "")
         if is_reserved or not self._is_audit_required:
-            StreamExchange(client, state, self._pool, stream, pod, is_reserved=is_reserved).start()
+            StreamExchange(
+                client, state, self._pool, stream, pod, lease=lease, is_reserved=is_reserved
+            ).start()
         else:
-            state.release_tunnel(caller)
+            lease.release()
             client.deny(stream, Deny(503, "audit-unavailable", must_close=True), retry_after_s=1)
 
     def _can_refresh_pods(self, request: Request) -> bool:
@@ -118,12 +122,13 @@ class Dispatcher:
 
     def _refresh_pods(self, client: ClientPort, request: Request) -> None:
         usage, source = self._state.usage_of_caller(client.caller), self._refreshable
-        if source is None or not usage.try_acquire(usage.lookups, MAX_LOOKUPS):
+        lease = None if source is None else usage.lease(usage.lookups, MAX_LOOKUPS)
+        if source is None or lease is None:
             is_stream = isinstance(request, Stream)
             client.deny(request, Deny(429, LimitReason.LOOKUPS, must_close=is_stream))
             return
         log = self._state.request_log
-        RefreshExchange(client, request, source, usage, log, self._tasks, self._decide_again).start()
+        RefreshExchange(client, request, source, lease, log, self._tasks, self._decide_again).start()
 
     def _decide_again(self, client: ClientPort, request: Request, *, is_read: bool) -> None:
         # A failed read cannot confirm that a pod is missing.

@@ -10,6 +10,7 @@ import contextlib
 import ssl
 from collections.abc import Callable
 
+from daemonkit.fairness.lease import Lease
 from daemonkit.metrics import MAX_CELLS, OVERFLOW
 from daemonkit.token_bucket import TokenBucket
 from tenancy import identity
@@ -187,23 +188,15 @@ class AgentState:
             return 0
         return ready_count(self.usage_of(tenant), self.limits, self.poller.loop.time())
 
-    def try_acquire_tunnel(self, caller: Caller) -> bool:
-        """Count a stream of the tenant's before it is opened; False if the tenant has too many."""
+    def lease_tunnel(self, caller: Caller) -> Lease | None:
+        """Count a stream of the tenant's before it is opened; None if the tenant has too many."""
         usage = self.usage_of_caller(caller)
-        return usage.try_acquire(usage.tunnels, self.limits.tunnels)
+        return usage.lease(usage.tunnels, self.limits.tunnels)
 
-    def release_tunnel(self, caller: Caller) -> None:
+    def lease_log_follow(self, caller: Caller) -> Lease | None:
+        """Count a followed log of the tenant's; None if the tenant follows too many."""
         usage = self.usage_of_caller(caller)
-        usage.release(usage.tunnels)
-
-    def try_acquire_log_follow(self, caller: Caller) -> bool:
-        """Count a followed log of the tenant's; False if the tenant follows too many."""
-        usage = self.usage_of_caller(caller)
-        return usage.try_acquire(usage.log_follows, self.limits.log_follows)
-
-    def release_log_follow(self, caller: Caller) -> None:
-        usage = self.usage_of_caller(caller)
-        usage.release(usage.log_follows)
+        return usage.lease(usage.log_follows, self.limits.log_follows)
 
     def retry_after_s(self, caller: Caller, reason: str) -> int | None:
         """The Retry-After of a 429 for this reason, in seconds."""
@@ -236,7 +229,7 @@ class AgentState:
 
     def _end_tunnel(self, tunnel: Tunnel) -> None:
         self.tunnels.discard(tunnel)
-        self.release_tunnel(tunnel.caller)
+        tunnel.lease.release()
         self._check_drained()
 
     @property

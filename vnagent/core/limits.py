@@ -4,8 +4,10 @@
 import enum
 import math
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol
 
+from daemonkit.fairness.lease import Lease
 from daemonkit.token_bucket import TokenBucket
 from vnagent.core.bearer_token import TokenFault
 
@@ -103,6 +105,10 @@ class TenantUsage:
         """Return what was acquired."""
         held.count -= 1
         self.exchange()
+
+    def lease(self, held: HeldCount, limit: int) -> Lease | None:
+        """As `try_acquire`, until the lease is released; None if the tenant has `limit`."""
+        return Lease(partial(self.release, held)) if self.try_acquire(held, limit) else None
 
     @property
     def is_idle(self) -> bool:

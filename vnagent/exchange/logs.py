@@ -5,6 +5,7 @@ A failure before the first byte of the answer becomes a refusal. After it the co
 client sees a broken body and not a short one.
 """
 
+from daemonkit.fairness.lease import Lease
 from tenancy.ownership import Owned
 from vnagent.core import replies
 from vnagent.core.audit import OWNED
@@ -31,8 +32,8 @@ class LogExchange:
 
     __slots__ = (
         "_client",
+        "_follow",
         "_is_chunked",
-        "_is_counted",
         "_is_sent",
         "_is_started",
         "_is_wrapped",
@@ -49,8 +50,15 @@ class LogExchange:
     is_bounded = False
 
     def __init__(
-        self, client: ClientPort, state: AgentState, pool: UpstreamPool, request: ContainerLogs, pod: Owned
+        self,
+        client: ClientPort,
+        state: AgentState,
+        pool: UpstreamPool,
+        request: ContainerLogs,
+        pod: Owned,
+        follow: Lease | None = None,
     ) -> None:
+        """`follow` counts a log that is followed; it is released when the log ends in any way."""
         self._client = client
         self._transport: TlsConnection = client.transport
         self._state = state
@@ -60,7 +68,7 @@ class LogExchange:
         self._request_id = state.request_log.next_request_id()
         self._upstream: UpstreamConnection | None = None
         self._unwritten = b""
-        self._is_counted = request.is_follow  # by the tenant's usage, as a followed log
+        self._follow = follow
         self._is_started = False
         self._is_sent = False
         self._is_chunked = False
@@ -174,9 +182,8 @@ class LogExchange:
 
     def _release(self) -> None:
         """Stop counting a followed log: it has ended in some way."""
-        if self._is_counted:
-            self._is_counted = False
-            self._state.release_log_follow(self._client.caller)
+        if self._follow is not None:
+            self._follow.release()
 
     def _refuse(self, status: int, reason: str, text: str | None) -> None:
         self._release()

@@ -4,9 +4,9 @@
 import asyncio
 from typing import Protocol
 
+from daemonkit.fairness.lease import Lease
 from daemonkit.tasks import Tasks
 from vnagent.core.audit import LEFT_UNDECIDED
-from vnagent.core.limits import TenantUsage
 from vnagent.core.requests import Request
 from vnagent.exchange.port import ClientPort
 from vnagent.request_log import RequestLog
@@ -22,7 +22,7 @@ class DecideAgain(Protocol):
 class RefreshExchange:
     """Waits for a read that begins after the request, so that it finds a pod that was just created.
 
-    It counts in `TenantUsage.lookups`: its caller has acquired one, and it releases it.
+    `lease` is its place among the tenant's `lookups`.
     """
 
     is_bounded = True
@@ -32,7 +32,7 @@ class RefreshExchange:
         client: ClientPort,
         request: Request,
         source: PodsOnDemand,
-        usage: TenantUsage,
+        lease: Lease,
         log: RequestLog,
         tasks: Tasks,
         decide_again: DecideAgain,
@@ -40,39 +40,32 @@ class RefreshExchange:
         self._client = client
         self._request = request
         self._source = source
-        self._usage = usage
+        self._lease = lease
         self._log = log
         self._tasks = tasks
         self._decide_again = decide_again
-        self._is_waiting = False
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         self._client.exchange = self
-        self._is_waiting = True
         self._task = self._tasks.spawn(self._run(), "pods lookup")
 
     async def _run(self) -> None:
         try:
             is_read = await self._source.refresh()
         finally:
-            self._stop_waiting()
+            self._lease.release()
         client = self._client
         if client.exchange is self:
             client.exchange = None
             self._decide_again(client, self._request, is_read=is_read)
-
-    def _stop_waiting(self) -> None:
-        if self._is_waiting:
-            self._is_waiting = False
-            self._usage.release(self._usage.lookups)
 
     def on_client_writable(self) -> None:
         """Nothing is being written."""
 
     def cancel(self) -> None:
         # A task that is cancelled before its first step runs nothing.
-        self._stop_waiting()
+        self._lease.release()
         if self._task is not None:
             self._task.cancel()
         client, log = self._client, self._log

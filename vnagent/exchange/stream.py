@@ -6,6 +6,7 @@ never sent if the upgrade fails: they would be the next request on a privileged 
 (CVE-2018-1002105).
 """
 
+from daemonkit.fairness.lease import Lease
 from tenancy.ownership import Owned
 from vnagent.core import replies
 from vnagent.core.audit import OWNED
@@ -27,6 +28,7 @@ class StreamExchange:
     __slots__ = (
         "_client",
         "_is_reserved",
+        "_lease",
         "_pod",
         "_pool",
         "_refusal",
@@ -45,9 +47,11 @@ class StreamExchange:
         request: Stream,
         pod: Owned,
         *,
+        lease: Lease,
         is_reserved: bool,
     ) -> None:
-        """`is_reserved`: there is room for the audit line, which each outcome writes once."""
+        """`lease` is released when the stream ends in any way, as a tunnel too. `is_reserved`: there is room
+        for the audit line, which each outcome writes once."""
         self._client = client
         self._state = state
         self._pool = pool
@@ -56,6 +60,7 @@ class StreamExchange:
         self._request_id = state.request_log.next_request_id()
         self._upstream: UpstreamConnection | None = None
         self._refusal: KubeletRefusal | None = None
+        self._lease = lease
         self._is_reserved = is_reserved
 
     def start(self) -> None:
@@ -90,12 +95,12 @@ class StreamExchange:
 
     def _open_tunnel(self, connection: UpstreamConnection, switching: bytes) -> None:
         client, state = self._client, self._state
-        caller, downstream = client.caller, client.transport
+        downstream = client.transport
         upstream, early = connection.take_transport()
         client.exchange = None
         self._record(OWNED, 101)
-        state.tunnels.add(Tunnel(downstream, upstream, caller, client.identity, state.on_tunnel_close))
-        upstream.usage = state.usage_of_caller(caller)
+        state.tunnels.add(Tunnel(downstream, upstream, self._lease, client.identity, state.on_tunnel_close))
+        upstream.usage = state.usage_of_caller(client.caller)
         downstream.write(switching + early)
         ahead = client.take_early_data()
         if ahead:
@@ -135,7 +140,7 @@ class StreamExchange:
         self._refuse(replies.failure_status(reason), reason, None)
 
     def _refuse(self, status: int, reason: str, text: str | None, protocols: str | None = None) -> None:
-        self._state.release_tunnel(self._client.caller)
+        self._lease.release()
         self._client.refuse(
             self._request,
             self._request_id,
@@ -167,5 +172,5 @@ class StreamExchange:
         upstream, self._upstream = self._upstream, None
         if upstream is not None:
             upstream.abort()
-        self._state.release_tunnel(self._client.caller)
+        self._lease.release()
         self._record("client-left", 499)

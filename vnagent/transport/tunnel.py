@@ -7,7 +7,7 @@ depends on a frame.
 
 from collections.abc import Callable
 
-from vnagent.core.access import Caller
+from daemonkit.fairness.lease import Lease
 from vnagent.transport.handler import EndReason
 from vnagent.transport.tls_connection import TlsConnection
 
@@ -20,25 +20,25 @@ class Tunnel:
 
     When the kubelet ends, the client still gets all data of the kubelet (lost tails of output are
     kubernetes/kubernetes 124571). When the client ends, its data still reaches the kubelet.
-    `caller` and `identity` are the client's. `on_close` is called once.
+    `identity` is the client's. `lease` is the tunnel's place among its tenant's. `on_close` is called once.
 
     A node has hundreds of tunnels for hours, so each is small.
     """
 
-    __slots__ = ("_client", "_on_close", "_upstream", "caller", "identity")
+    __slots__ = ("_client", "_on_close", "_upstream", "identity", "lease")
 
     def __init__(
         self,
         client: TlsConnection,
         upstream: TlsConnection,
-        caller: Caller,
+        lease: Lease,
         identity: object,
         on_close: Callable[["Tunnel"], None],
     ) -> None:
         self._client = client
         self._upstream = upstream
         self._on_close: Callable[[Tunnel], None] | None = on_close
-        self.caller = caller
+        self.lease = lease
         self.identity = identity
         client.deadline = upstream.deadline = None  # the kubelet cuts at 4 h; we never do
         client.set_handler(_TunnelSide(client, upstream, self, is_client=True))

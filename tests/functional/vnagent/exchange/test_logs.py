@@ -30,9 +30,7 @@ def _relayed(pieces: list[bytes]) -> list[bytes]:
     pool = SimpleNamespace(requests=KubeletRequests("node"), acquire=lambda *_, **__: object())
     exchange = LogExchange(
         cast(ClientPort, client),
-        cast(
-            AgentState, SimpleNamespace(request_log=log, is_draining=False, release_log_follow=lambda _: None)
-        ),
+        cast(AgentState, SimpleNamespace(request_log=log, is_draining=False)),
         cast(UpstreamPool, pool),
         ContainerLogs("shop", "web", "main", (), is_follow=True),
         cast(Owned, SimpleNamespace(super_namespace="acme-shop", super_name="web")),

@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from daemonkit.fairness.lease import Lease
 from tests.functional.vnagent.connection_links import (
     SMALL,
     ConnectionLink,
@@ -17,7 +18,6 @@ from tests.functional.vnagent.connection_links import (
     run,
     until,
 )
-from vnagent.downstream.client_connection import HANDSHAKE_PENDING
 from vnagent.transport.handler import EndReason
 from vnagent.transport.poller import SocketPoller
 from vnagent.transport.tunnel import Tunnel
@@ -102,7 +102,7 @@ def test_a_tunnel_without_an_epoll_watch_ends() -> None:
             )
             kubelet = await stack.enter_async_context(connected_link(poller, is_server=False))
             closed: list[Tunnel] = []
-            Tunnel(client.transport, kubelet.transport, HANDSHAKE_PENDING, None, closed.append)
+            Tunnel(client.transport, kubelet.transport, Lease(lambda: None), None, closed.append)
             kubelet.far.write(b"x" * 600_000)
             await until(lambda: mask(kubelet) == select.EPOLLRDHUP, kubelet.far.push)
             kubelet.far.reset()

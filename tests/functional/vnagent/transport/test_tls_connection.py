@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from daemonkit.fairness.lease import Lease
 from tests.functional.vnagent.connection_links import (
     SMALL,
     ConnectionLink,
@@ -24,7 +25,6 @@ from tests.functional.vnagent.connection_links import (
 )
 from tests.functional.vnagent.tls_peer import End, TlsPeer
 from vnagent.core.limits import TenantUsage
-from vnagent.downstream.client_connection import HANDSHAKE_PENDING
 from vnagent.transport.cipher import RECEIVE_BYTES
 from vnagent.transport.handler import EndReason
 from vnagent.transport.poller import SocketPoller
@@ -319,7 +319,7 @@ def test_above_its_limit_a_tenant_receives_little_at_once() -> None:
                 for transport in (client.transport, kubelet.transport):
                     transport.join(group)
                     transport.usage = use
-                Tunnel(client.transport, kubelet.transport, HANDSHAKE_PENDING, None, lambda _: None)
+                Tunnel(client.transport, kubelet.transport, Lease(lambda: None), None, lambda _: None)
                 streams.append((client, kubelet))
             # Until as much is received at once as ever is.
             for client, kubelet in streams:

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from daemonkit.fairness.lease import Lease
 from tests.functional.vnagent.connection_links import SMALL, connected_link, iterate, run, until
 from tests.functional.vnagent.tls_peer import End, TlsPeer
-from vnagent.downstream.client_connection import HANDSHAKE_PENDING
 from vnagent.transport.poller import SocketPoller
 from vnagent.transport.tls_connection import CLOSE_S
 from vnagent.transport.tunnel import Tunnel
@@ -46,7 +46,7 @@ async def joined(
         connected_link(poller, is_server=False, buffer_bytes=kubelet_buffer) as kubelet,
     ):
         closed: list[Tunnel] = []
-        tunnel = Tunnel(client.transport, kubelet.transport, HANDSHAKE_PENDING, None, closed.append)
+        tunnel = Tunnel(client.transport, kubelet.transport, Lease(lambda: None), None, closed.append)
         yield Joined(client.far, kubelet.far, tunnel, closed)
 
 

@@ -189,3 +189,18 @@ def test_a_usage_that_counts_anything_is_not_idle(name: str) -> None:
     assert use.is_idle
     setattr(use, name, 1)
     assert not use.is_idle
+
+
+def test_a_lease_is_given_back_once() -> None:
+    """However many ends its request has: two would give back two places, and the tenant have one too many."""
+    usage = TenantUsage()
+    one, two = usage.lease(usage.tunnels, 2), usage.lease(usage.tunnels, 2)
+    assert one is not None
+    assert two is not None
+    assert usage.lease(usage.tunnels, 2) is None
+    for _ in range(3):
+        one.release()
+    assert usage.tunnels.count == 1
+    assert not usage.is_idle
+    two.release()
+    assert usage.is_idle
