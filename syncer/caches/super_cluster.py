@@ -33,6 +33,8 @@ from tenancy.super_namespaces import SuperNamespaceOwner, owner_of
 
 NODE = "Node"
 EVENT = "Event"
+API_SERVER = "APIServer"
+"""As the kind of a change: Services or Endpoints of the namespace that a control plane runs in."""
 # Of these the super cluster, or the syncer beside its own labels, has objects without our labels that matter.
 _WITHOUT_LABELS = frozenset({"Namespace", "ServiceAccount", "Event", "PersistentVolume"})
 _IN_NAMESPACES = frozenset({Scope.NAMESPACED, Scope.SYSTEM})
@@ -198,6 +200,8 @@ class SuperCaches:
                     self._note_service(namespace, name, is_there=not isinstance(change, Deleted))
                 elif sync.kind.resource == PODS:
                     self._note_addresses(change)
+                if sync.kind.resource.plural in ("services", "endpoints") and namespace not in self._owners:
+                    self._on_change(SuperChange(API_SERVER, namespace, "", ""))
                 if isinstance(change, Deleted):
                     if is_unreadable:
                         self._last_readable[kind, change.key] = change.old

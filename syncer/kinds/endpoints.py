@@ -5,7 +5,6 @@ That is for Services without a selector, and where there is no Service. The supe
 controller makes the EndpointSlices of them.
 """
 
-import copy
 import itertools
 from collections.abc import Collection, Iterator
 from dataclasses import replace
@@ -170,7 +169,7 @@ def _address(address: Object, namespace: str, view: View) -> Object:
 
 
 def _owned(value: Object) -> Object:
-    return {"subsets": copy.deepcopy(value["subsets"])} if value.get("subsets") else {}
+    return {"subsets": value["subsets"]} if value.get("subsets") else {}
 
 
 SYNC: KindSync = EndpointsSync()

@@ -45,7 +45,7 @@ class KindSync(Protocol):
     def plan(self, key: Key, tenant: Object | None, found: Object | None, view: View) -> Plan:
         """What to do about one object: the tenant's and the super cluster's, of which one is not None.
 
-        `key` is the tenant's (namespace, name). Both objects may be changed by the callee.
+        `key` is the tenant's (namespace, name). Neither object is changed.
         """
 
 

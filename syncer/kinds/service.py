@@ -5,11 +5,10 @@ Pure. The tenant's cluster IPs stand in annotations of the super Service. The su
 of both: the tenant's DNS answers with it. Selectors are translated as the labels of pods are.
 """
 
-import copy
 from typing import Any
 
 from daemonkit.kube.resources import SERVICES, Key
-from syncer.core.objects import Object, SyncedKind, annotations_of, metadata
+from syncer.core.objects import Object, SyncedKind, annotations_of, copied, metadata
 from syncer.core.plan import NOTHING, Action, Plan, Refusal, Wait
 from syncer.core.view import View
 from syncer.kinds import upward
@@ -109,7 +108,7 @@ def _owned(value: Object) -> Object:
 
 def _upward(tenant: Object, found: Object, address: str, view: View) -> tuple[Action, ...]:
     """The actions that show the tenant the address, the keys that go up, and the status."""
-    seen = copy.deepcopy(found)
+    seen: Object = copied(found)
     if address:
         metadata(seen).setdefault("annotations", {})[keys.SUPER_CLUSTER_IP] = address
     return upward.show(KIND, tenant, seen, upward.status_of(found), view)

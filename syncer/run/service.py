@@ -14,7 +14,7 @@ from daemonkit.kube.resources import Key
 from daemonkit.run.daemon_shell import DaemonShell, freeze_heap
 from daemonkit.run.lifecycle import Lifecycle
 from syncer.caches.cached_object import CachedObject
-from syncer.caches.super_cluster import NODE, SuperCaches, SuperChange
+from syncer.caches.super_cluster import API_SERVER, NODE, SuperCaches, SuperChange
 from syncer.config import ShardingConfig, SyncerConfiguration
 from syncer.core import held_condition
 from syncer.core.plan import Side
@@ -358,6 +358,9 @@ class SyncerService:
         sessions = self._attachments.sessions
         found = sessions.values() if change.key is None else filter(None, [sessions.get(change.key)])
         for session in found:
+            if change.kind == API_SERVER:
+                session.api_server_changed()
+                continue
             if change.owner is not None and not change.owner.is_of(session.tenant.key, session.tenant.uid):
                 continue  # of an earlier tenant with this key, whose pods may run on
             session.super_changed(change.item, is_deleted=change.is_deleted, is_relisting=change.is_relisting)

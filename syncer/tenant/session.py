@@ -30,7 +30,7 @@ from syncer.caches.cached_object import (
     parse_with_spec,
     unreadable_keys,
 )
-from syncer.caches.super_cluster import EVENT, NODE, SuperCaches
+from syncer.caches.super_cluster import API_SERVER, EVENT, NODE, SuperCaches
 from syncer.core.deletion_guard import Hold
 from syncer.core.objects import Object, SyncedKind
 from syncer.core.plan import Side
@@ -120,6 +120,7 @@ class TenantSession:
         self._super_names: dict[str, str | None] = {}
         self._assumed: dict[SyncKey, tuple[str, str]] = {}
         self._waits = Waits()
+        self._known_peers: frozenset[str] = frozenset()
         self.vnodes: TenantVNodes | None = None
         self.quota = TenantQuota(
             {name: count_name(sync.kind.resource) for name, sync in kinds.items()},
@@ -209,6 +210,17 @@ class TenantSession:
         """Where the tenant's API server is by its kubeconfig: the address there, or of the name there."""
         host = addresses.parse(urlsplit(self._access.server).hostname or "")
         return self.reader.peer_addresses if host is None else {*self.reader.peer_addresses, str(host)}
+
+    def api_server_changed(self) -> None:
+        """It may have other addresses now: plan again what looked at them."""
+        self._wake(Side.SUPER, (API_SERVER, "", ""))
+
+    def check_api_server(self) -> None:
+        """Look whether its kubeconfig leads elsewhere by now, as by another answer of DNS."""
+        found = frozenset(self.api_server_peers())
+        if found != self._known_peers:
+            self._known_peers = found
+            self.api_server_changed()
 
     @property
     def policy(self) -> SyncPolicy | str:

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from daemonkit.kube.resources import Key
 from syncer.caches.cached_object import CachedObject
-from syncer.caches.super_cluster import NODE, SuperCaches
+from syncer.caches.super_cluster import API_SERVER, NODE, SuperCaches
 from syncer.core.objects import Object, labels_of
 from syncer.core.plan import Side
 from syncer.core.tenant_cluster import TenantCluster
@@ -93,6 +93,7 @@ class TenantView:
         return () if name is None else self._super.pod_addresses(name)
 
     def api_server_addresses(self) -> Collection[str]:
+        self.looked.add((Side.SUPER, API_SERVER, "", ""))
         return {
             *self._session.api_server_peers(),
             *self._super.addresses_in(self._session.tenant.key),

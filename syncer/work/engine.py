@@ -253,7 +253,7 @@ class Engine:
         if side is Side.SUPER:
             cached = session.cached(item)
             plan = Plan(Half(wait=Wait("SuperObjectUnreadable", f"it stays as it is: {failed.reason}")))
-            subject = None if cached is None else _subject(cached.load())
+            subject = None if cached is None else cached.load()
         await self._report(session, item, plan, subject)
 
     async def _plan_once(
@@ -271,8 +271,6 @@ class Engine:
         )
         planned = versions.tenant_version, versions.super_version
         view = session.view()
-        # `plan` may change what it is given: reports need the tenant's identity alone.
-        subject = None if tenant is None else _subject(tenant)
         plan = sync.plan((item[1], item[2]), tenant, found, view)
         if isinstance(session.policy, str) and _creates_in_super(plan):
             plan = replace(plan, down=Half(wait=Wait("SyncPolicyUnusable", session.policy)))
@@ -284,7 +282,7 @@ class Engine:
         # Before any request: what changes during one has the item planned again.
         session.note_looked(item, view.looked if plan.is_stopped else _of_others(view.looked, item))
         if plan.is_stopped:
-            await self._report(session, item, plan, subject)
+            await self._report(session, item, plan, tenant)
         is_done = True
         for direction in Direction:
             half = plan.half(direction)
@@ -292,7 +290,7 @@ class Engine:
                 is_done = is_done and not half.actions
                 continue
             try:
-                there = await self._carry_out_half(session, item, half, versions, subject)
+                there = await self._carry_out_half(session, item, half, versions, tenant)
             except Exception as error:  # noqa: BLE001 - what fails in one direction does not stop the other
                 due_s = self._note_failure(session, item, direction, error)
                 self._failed[session.tenant.key, item, direction] = _FailedHalf(digests[direction], due_s)
@@ -311,7 +309,7 @@ class Engine:
             # Not before: a pod's condition that is taken back and set again at each try is two changes, and
             # each change of a pod has it tried again at once.
             is_deleted = any(isinstance(each, Delete) and each.side is Side.TENANT for each in plan.actions)
-            await self._report(session, item, plan, None if is_deleted else subject)
+            await self._report(session, item, plan, None if is_deleted else tenant)
         # What waits or conflicts is looked at again by each patrol, whatever it waits for.
         is_settled = plan.wait is None and plan.conflict is None and not plan.is_partial
         is_settled = is_settled and not session.is_woken(item)
@@ -530,12 +528,6 @@ def _of_others(looked: Collection[Lookup], item: SyncKey) -> Collection[Lookup]:
     """
     own = NAMESPACE, "", item[1]
     return looked if any(each[1:] != own for each in looked) else ()
-
-
-def _subject(tenant: Object) -> Object:
-    """The part of an object that a report about it needs."""
-    conditions = (tenant.get("status") or {}).get("conditions")
-    return {"metadata": dict(tenant["metadata"]), "status": {"conditions": conditions}}
 
 
 async def _ask(client: Requester, request: ApiRequest) -> bytes:

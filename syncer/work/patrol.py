@@ -66,6 +66,7 @@ class Patrol:
         """Queue every pair that is not verified; returns their number."""
         began = self._cpu_clock()
         found = 0
+        session.check_api_server()
         for count, item in enumerate(session.items(), 1):
             if session.needs_plan(item):
                 found += 1

@@ -6,7 +6,7 @@ What is not named here passes as it is, also fields that this version does not k
 
 from dataclasses import dataclass
 
-from syncer.core.objects import Object, labels_of, namespace_of
+from syncer.core.objects import Object, copied, labels_of, namespace_of
 from syncer.core.plan import Refusal, Wait
 from syncer.core.view import View
 from syncer.kinds import judgement
@@ -58,7 +58,8 @@ class SuperPod:
 
 
 def super_pod(tenant: Object, super_namespace: str, view: View) -> SuperPod | Wait | tuple[Refusal, ...]:
-    """The super pod of a tenant's pod, whose object is used up."""
+    """The super pod of a tenant's pod."""
+    tenant = copied(tenant)  # what follows changes it, step by step
     translate_runtime_class(tenant, view)
     mismatch = translate_node_selector(tenant, view)
     refused = judgement.refusals(KIND.kind, tenant, view) + policy.refusals(tenant, view.policy)
@@ -149,7 +150,7 @@ def ephemeral_containers(tenant: Object, names: frozenset[str], view: View) -> l
     translator = EnvTranslator(
         tenant, variables.entries, MetadataRules(view), SourceKeys(namespace_of(tenant), view)
     )
-    found = [each for each in tenant["spec"]["ephemeralContainers"] if each.get("name") in names]
+    found = [copied(each) for each in tenant["spec"]["ephemeralContainers"] if each.get("name") in names]
     for container in found:
         translator.translate(container)
     pull_always({"ephemeralContainers": found}, view)

@@ -4,7 +4,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-from syncer.core.objects import Object, metadata, namespace_of, uid_of
+from syncer.core.objects import Object, copied, metadata, namespace_of, uid_of
 from syncer.core.view import View
 from syncer.kinds.upward import without_super_names
 
@@ -70,15 +70,17 @@ def is_of_binding(status: Object) -> bool:
 
 
 def tenant_status(tenant: Object, found: Object, view: View, *, in_sync: bool) -> Object:
-    """The whole status of the tenant's pod; parts of both objects are used up.
+    """The whole status of the tenant's pod.
 
     `in_sync`: the super pod has all that the tenant's asks for. Only then does its generation say of the
     tenant's own generation that it was observed.
     """
     own = tenant.get("status") or {}
-    status: Object = dict(found.get("status") or {})
+    status: Object = copied(found.get("status") or {})
+    # Before anything of the tenant's is in it.
+    _replace_names(status, _Names(tenant, found, view))
     generations = _Generations(tenant, found, in_sync)
-    status["conditions"] = _conditions(tenant, found, generations)
+    status["conditions"] = _conditions(tenant, found, status.get("conditions") or (), generations)
     generations.translate(status, own)
     for field, statuses in _STATUS_OF.items():
         if statuses in status:
@@ -86,7 +88,6 @@ def tenant_status(tenant: Object, found: Object, view: View, *, in_sync: bool) -
     if "qosClass" in own:
         # Immutable, and other than the tenant's where the super cluster added a container.
         status["qosClass"] = own["qosClass"]
-    _replace_names(status, _Names(tenant, found, view))
     return status
 
 
@@ -141,13 +142,15 @@ class _Generations:
             del value["observedGeneration"]
 
 
-def _conditions(tenant: Object, found: Object, generations: _Generations) -> list[Any]:
-    """Those of the super pod; of readiness gates the tenant's stay, and the super cluster's do not come."""
+def _conditions(
+    tenant: Object, found: Object, there: Iterable[Object], generations: _Generations
+) -> list[Any]:
+    """Those that the super pod has `there`; of readiness gates the tenant's stay, and none come up."""
     kept = readiness_gates(tenant)
     dropped = readiness_gates(found) | kept
     own = {str(each.get("type")): each for each in (tenant.get("status") or {}).get("conditions") or ()}
     conditions: dict[str, Object] = {}
-    for each in (found.get("status") or {}).get("conditions") or ():
+    for each in there:
         kind = str(each.get("type"))
         if kind in dropped or kind.startswith(_OWN_CONDITIONS):
             continue

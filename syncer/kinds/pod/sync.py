@@ -110,7 +110,6 @@ def _plan_without_super_pod(tenant: Object, view: View) -> Plan:
         waiting = Wait(WAITS_FOR_NAMESPACE, f"namespace {namespace} is not in the super cluster yet")
         return Plan(Half(wait=waiting))
     # A pod that the tenant made with a node has it already. All others get their tokens once they are bound.
-    # Asked first, as `super_pod` changes the volumes.
     tokens = required_tokens(tenant) if _node(tenant) else None
     made = super_pod(tenant, super_namespace, view)
     if isinstance(made, Wait):

@@ -38,6 +38,7 @@ def plan_updates(
 
     The policy is asked only about a change: a pod that is there stays as it was allowed.
     """
+    tenant = {**tenant, "spec": dict(tenant["spec"])}
     remove_class_scheduling(tenant, view)
     wanted = super_metadata(tenant, namespace_of(found), view)
     meta = pod_metadata_patch(wanted, found, view)

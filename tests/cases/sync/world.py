@@ -121,7 +121,9 @@ class World:
             tenant_objects=list(self.sides[Side.TENANT].values()),
             super_objects=list(self.sides[Side.SUPER].values()),
         )
-        self.last_plan = sync.plan((namespace, name), copy.deepcopy(tenant), copy.deepcopy(found), view)
+        own, there = copy.deepcopy(tenant), copy.deepcopy(found)
+        self.last_plan = sync.plan((namespace, name), own, there, view)
+        assert (own, there) == (tenant, found), "the plan has changed an object"
         return self.last_plan
 
     def found(self, sync: KindSync, namespace: str, name: str) -> Object | None:

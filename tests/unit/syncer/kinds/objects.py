@@ -4,10 +4,12 @@
 import copy
 from typing import Any
 
+from daemonkit.kube.resources import Key
 from devkit.syncer.fake_view import TENANT, FakeView
 from syncer.core.objects import Object, name_of, namespace_of
 from syncer.core.plan import Create, Delete, Patch, Plan, Side
 from syncer.core.tenant_cluster import TenantCluster
+from syncer.core.view import View
 from syncer.kinds.port import KindSync
 
 KEY = "vcs-7aad2b-tenant-00"
@@ -82,7 +84,15 @@ def plan(
     subject = tenant if tenant is not None else found
     assert subject is not None
     key = ("ns" if namespace_of(subject) else "", name_of(subject) or name)
-    return sync.plan(key, copy.deepcopy(tenant), copy.deepcopy(found), FakeView() if view is None else view)
+    return plan_unchanged(sync, key, tenant, found, FakeView() if view is None else view)
+
+
+def plan_unchanged(sync: KindSync, key: Key, tenant: Object | None, found: Object | None, view: View) -> Plan:
+    """The plan for copies of both objects, which it does not change."""
+    own, there = copy.deepcopy(tenant), copy.deepcopy(found)
+    result = sync.plan(key, own, there, view)
+    assert (own, there) == (tenant, found), "the plan has changed an object"
+    return result
 
 
 def brief(result: Plan) -> list[str]:

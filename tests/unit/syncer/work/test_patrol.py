@@ -46,6 +46,8 @@ class Session:
     def cached_super(self, item: SyncKey) -> CachedObject | None:
         return IN_SUPER.get(item[2])
 
+    def check_api_server(self) -> None: ...
+
     def needs_plan(self, item: SyncKey) -> bool:
         return not is_verified(self.cached(item), self.cached_super(item))
 

@@ -12,6 +12,7 @@ from syncer.kinds.pod.sync import SYNC
 from syncer.policy import patterns
 from syncer.policy.sync_policy import DEFAULT, ImagePull
 from tenancy import keys
+from tests.unit.syncer.kinds.objects import plan_unchanged
 
 TENANT_CLUSTER = replace(
     TENANT,
@@ -95,7 +96,7 @@ def pod(spec: Object | None = None, /, status: Object | None = None, **meta: Any
 
 def plan(tenant: Object | None, found: Object | None = None, seen: FakeView | None = None) -> Plan:
     """The plan for copies of both pods."""
-    return SYNC.plan(("plain", "p"), copy.deepcopy(tenant), copy.deepcopy(found), seen or view())
+    return plan_unchanged(SYNC, ("plain", "p"), tenant, found, seen or view())
 
 
 def created(tenant: Object, seen: FakeView | None = None) -> Object:
