@@ -27,7 +27,7 @@ from syncer.caches.cached_object import (
     is_verified,
     last_observed,
     parse,
-    parse_with_spec,
+    parser_of,
     unreadable_keys,
 )
 from syncer.caches.super_cluster import API_SERVER, EVENT, NODE, SuperCaches
@@ -151,7 +151,7 @@ class TenantSession:
         return Reflector(
             self.reader,
             sync.kind.resource,
-            parse_with_spec if kind in ("Pod", "PersistentVolume") else parse,
+            parser_of(kind),
             budget=self.cache_budget,
             may_be_absent=True,
             on_change=lambda changes: self._changed(kind, changes),

@@ -21,6 +21,7 @@ from daemonkit.kube.client import ApiError, Requester, UnreachableError
 from daemonkit.kube.resources import Named
 from daemonkit.kube.store import DecodeFailed
 from daemonkit.tasks import Tasks
+from syncer.caches import shapes
 from syncer.caches.cached_object import has_moved
 from syncer.core.field_ownership import note_foreign_fields
 from syncer.core.objects import Object, SyncedKind, annotations_of, is_deleting, version_of
@@ -246,7 +247,7 @@ class Engine:
         self, session: TenantSession, item: SyncKey, side: Side, failed: DecodeFailed
     ) -> None:
         """One of both objects is there, and what it is now is not known: the other stays as it is."""
-        plan = Plan(Half(refusals=(Refusal("object", failed.reason),)))
+        plan = Plan(Half(refusals=(Refusal(*shapes.path_and_message(failed.reason)),)))
         subject: Object | None = {
             "metadata": {"namespace": item[1], "name": item[2], "uid": failed.uid},
         }

@@ -225,3 +225,21 @@ async def test_the_vnode_of_what_was_unreadable_goes() -> None:
         await asyncio.sleep(1_000)
         assert ("web", "app") not in plane.objects(PODS)
         assert plane.objects(NODES) == {}
+
+
+async def test_an_object_of_a_wrong_shape_is_reported_with_the_field() -> None:
+    """Once, without a traceback. Others go on, and so does this one once it is mended."""
+    async with synced_tenant() as (world, plane):
+        value = {"metadata": {"namespace": "web", "name": "c"}, "data": {"k": 1}}
+        plane.storage.create(CONFIG_MAPS, value)
+        await asyncio.sleep(100)
+        events = [each for each in plane.objects(EVENTS).values() if each["involvedObject"]["name"] == "c"]
+        assert [(each["reason"], each["message"]) for each in events] == [
+            ("SyncRefused", "data[...]: Expected `str`, got `int`")
+        ]
+        assert world.service is not None
+        failures = world.service._metrics.failures  # noqa: SLF001 - no page has them by cause
+        assert failures.labels("unexpected").value == 0
+        plane.storage.put(CONFIG_MAPS, plane.storage.get(CONFIG_MAPS, "web", "c") | {"data": {"k": "v"}})
+        await asyncio.sleep(5)
+        assert world.super.storage.get(CONFIG_MAPS, "red-web", "c")["data"] == {"k": "v"}
