@@ -7,7 +7,7 @@ from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass
 
-from tests.k8s.oracle.draw import NODES, Drawing, DrawnNamespace, Json, ingress, rules_left_to_chance
+from tests.k8s.oracle.draw import Drawing, DrawnNamespace, Json, ingress, rules_left_to_chance
 
 SERVICES, SLICES = "services", "endpointslices"
 _MOST_SERVICES = 9
@@ -68,7 +68,7 @@ def _flip(drawing: Drawing, before: DrawnNamespace) -> ObjectChange | None:
     if what < 0.75:
         endpoint["conditions"] = drawing.conditions()
     elif what < 0.85:
-        endpoint["nodeName"] = drawing.rng.choice(NODES)
+        endpoint["nodeName"] = drawing.node_of(endpoint["addresses"][0])
     else:
         endpoint["hints"] = drawing.hints(drawing.hint_style())
     return _replaced(drawing, before, one)

@@ -142,7 +142,11 @@ OTHERS = {
 
 NOT_DRAWN = {
     "two Services with one address and port": "kube-proxy follows the order of a Go map",
-    "copies of an endpoint with different fields in several slices": "likewise",
+    "different copies of an endpoint of which several do not terminate, or all do": "likewise",
+    "a Service with the label of headless ones, a slice with that of another proxy": "kube-proxy ignores "
+    "both in 1.34 and uses both in 1.36; a guest ignores them",
+    "a probing pod's address as an endpoint of another node": "in mode nftables kube-proxy 1.36 does not "
+    "masquerade what such a pod sends to itself, and no answer comes",
     "a slice whose label names another Service than before": "kube-proxy keeps its endpoints at the "
     "earlier Service until it restarts; a guest moves them (seen with 1.34.4)",
     "an endpoint's port beyond 65535, which the API server lets in": "iptables and nft refuse all later "
