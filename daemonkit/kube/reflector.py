@@ -16,7 +16,7 @@ from typing import Generic, Protocol, TypeVar
 import msgspec
 
 from daemonkit import logs
-from daemonkit.kube import deep_json, oversized_objects
+from daemonkit.kube import list_page, oversized_objects
 from daemonkit.kube.byte_budget import OBJECT_BYTES, ByteBudget
 from daemonkit.kube.client import (
     MAX_RESPONSE_BYTES,
@@ -26,6 +26,7 @@ from daemonkit.kube.client import (
     UnreachableError,
 )
 from daemonkit.kube.freshness import Failure
+from daemonkit.kube.list_page import ListedPage
 from daemonkit.kube.object_limits import limits_of
 from daemonkit.kube.reflector_log import FailureLog, OversizedObjectLog
 from daemonkit.kube.reflector_policy import (
@@ -43,7 +44,7 @@ from daemonkit.kube.reflector_policy import (
     Unreachable,
     after,
 )
-from daemonkit.kube.resources import Identity, Key, KubeObject, Page, Resource
+from daemonkit.kube.resources import Identity, Key, KubeObject, Resource
 from daemonkit.kube.store import Change, DecodeFailed, RegressedError, Store
 from daemonkit.kube.watch import (
     MAX_EVENT_BYTES,
@@ -159,7 +160,6 @@ class Reflector(Generic[T]):
         self._clock = clock
         self._rng = rng
         self._decoder = EventDecoder(kind, transform, limits_of(resource), annotations)
-        self._pages = msgspec.json.Decoder(Page)
         self._store: Store[T] = Store()
         self._budget_part = None if budget is None else budget.part(self._store)
         self._confirmed_at: float | None = None
@@ -326,9 +326,9 @@ class Reflector(Generic[T]):
                 continue
             if 2 * len(body) < PAGE_BYTES:
                 size = min(self._timing.page_size, 2 * size)
-            page = self._page(body)
+            page = await self._page(body)
             taken_bytes = page_bytes = 0
-            for count, raw in enumerate(page.items or (), 1):
+            for count, raw in enumerate(page.items, 1):
                 item = self._decoder.item(raw)
                 metadata = _metadata(item)
                 if self._is_included(metadata):
@@ -390,11 +390,15 @@ class Reflector(Generic[T]):
             del self._filtered[metadata.namespace]
         return had_any != bool(names)
 
-    def _page(self, body: bytes) -> Page:
-        try:
-            return deep_json.decode(self._pages, body)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise GarbageError(f"not a list: {error}") from None
+    async def _page(self, body: bytes) -> ListedPage:
+        pieces = list_page.cut(body)
+        while True:
+            try:
+                next(pieces)
+            except StopIteration as end:
+                page: ListedPage = end.value
+                return page
+            await asyncio.sleep(0)
 
     async def _watch(self) -> float:
         """Watch until the server ends it; return for how many seconds."""

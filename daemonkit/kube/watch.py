@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from daemonkit.kube import deep_json
-from daemonkit.kube.object_limits import ObjectLimits
+from daemonkit.kube.object_limits import MAX_OBJECT_BYTES, TOO_LARGE, ObjectLimits
 from daemonkit.kube.resources import Identity, KubeObject, Named, NameOnly, Status
 
 # etcd takes requests of 1.5 MiB and the API server bodies of 3 MiB; an event carries one object,
@@ -167,6 +167,9 @@ class EventDecoder(Generic[T]):
     def item(self, raw: msgspec.Raw | bytes) -> Put[T] | Undecodable:
         """One object, of an event or a list. Raises GarbageError if even its name is missing."""
         excess = None if self._limits is None else self._limits.excess(raw)
+        if excess is None and len(raw) > MAX_OBJECT_BYTES:
+            # Of any kind: what looks at each of its values takes too long, and etcd takes no such object.
+            excess = f"{TOO_LARGE}it has more than {MAX_OBJECT_BYTES} bytes"
         if excess is not None:
             return self._undecodable(raw, excess, is_too_large=True)
         try:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from daemonkit.kube.object_limits import limits_of
+from daemonkit.kube.object_limits import MAX_OBJECT_BYTES, limits_of
 from daemonkit.kube.resources import SERVICES, NameOnly, ObjectMeta, Status
 from daemonkit.kube.watch import (
     MAX_BLANK_LINES,
@@ -204,3 +204,11 @@ def test_what_a_function_cannot_read_is_garbage() -> None:
         EventDecoder(fails).item(b"{%s}" % _RAW_META)
     with pytest.raises(GarbageError):
         EventDecoder(parsed).item(b'{"metadata": {"name": "a"}}')
+
+
+def test_an_object_of_any_kind_is_bounded() -> None:
+    """One of 15 MiB took a second to be looked at."""
+    item = b'{%s, "data": "%s"}' % (_RAW_META, b"," * MAX_OBJECT_BYTES)
+    assert _DECODER.item(item) == Undecodable(
+        _NAME, f"too large: it has more than {MAX_OBJECT_BYTES} bytes", is_too_large=True
+    )
