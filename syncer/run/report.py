@@ -143,6 +143,8 @@ class StatusReport:
         return found | {
             "key": session.tenant.key,
             "weight": session.tenant.weight,
+            # Since the session began. Who has much of it makes others wait no longer than its weight allows.
+            "processorSeconds": round(session.account.used_ns / 1e9, 3),
             "queue": {"ready": depths.ready, "delayed": depths.delayed, "inFlight": depths.in_flight},
             "oldestItemSeconds": None if depths.oldest_s is None else now - depths.oldest_s,
             "held": {

@@ -129,6 +129,7 @@ async def test_an_object_that_grows_too_large_is_not_deleted() -> None:
         await asyncio.sleep(60)
         assert world.super.objects(PODS) == {}
         assert world.status()["one"]["notSyncedCount"] == 1
+        assert world.status()["one"]["processorSeconds"] > 0
 
 
 async def test_a_super_object_that_grows_too_large_is_not_lost() -> None:
