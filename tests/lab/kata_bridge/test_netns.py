@@ -139,6 +139,33 @@ async def test_conntrack_is_flushed_after_the_rules(lab: Lab, namespaces: NetnsE
     await channel.close()
 
 
+async def test_flows_to_what_the_new_rules_lack_end(lab: Lab, namespaces: NetnsExecutor) -> None:
+    """Nobody names them: the sender of a whole ruleset may have been started anew."""
+
+    def rules(*ips: str) -> Ruleset:
+        lines = tuple(
+            f"-d {ip}/32 -p udp -m udp --dport 53 -j DNAT --to-destination 10.1.0.9:53" for ip in ips
+        )
+        objects = {"nat/OUTPUT": ("-j VCN-SERVICES",), "nat/VCN-SERVICES": lines}
+        return make_ruleset(len(ips), [Document(Family.IPV4, Backend.IPTABLES, objects)])
+
+    guest = lab.namespace("guest")
+    guest.run("ip", "addr", "add", "10.1.0.1/24", "dev", "lo")
+    channel = _channel(guest, namespaces)
+    await channel.apply(rules("10.96.0.1", "10.96.0.2"), ())
+    await channel.close()
+    for ip in ("10.96.0.1", "10.96.0.2"):
+        sent = ("-p", "udp", "-s", "10.1.0.1", "-d", ip, "--sport", "999", "--dport", "53")
+        reply = ("--reply-src", "10.1.0.9", "--reply-dst", "10.1.0.1", "--reply-port-src", "53")
+        guest.run("conntrack", "-I", *sent, *reply, "--reply-port-dst", ip[-1] + "99", "-t", "100")
+    again = _channel(guest, namespaces)
+    await again.apply(rules("10.96.0.1"), ())
+    left = guest.run("conntrack", "-L")
+    assert "dst=10.96.0.1" in left
+    assert "dst=10.96.0.2" not in left
+    await again.close()
+
+
 async def test_namespace_that_cannot_be_entered_is_reported(
     lab: Lab, namespaces: NetnsExecutor, tmp_path: Path
 ) -> None:
