@@ -72,8 +72,9 @@ class DeliveryStatus:
     """One guest. Rulesets are named by their digests.
 
     `applied` is what the guest has, as last reported; `submitted` is what kata-bridge was given for it;
-    `in_flight` is being sent. `flows_match` are the results that its conntrack entries agree with, None
-    when that is unknown. `behind_since` is when `applied` ceased to be the desired ruleset.
+    `in_flight` is being sent, and `sent` is what that request or the last one was made from. `flows_match`
+    are the results that its conntrack entries agree with, None when that is unknown. `behind_since` is when
+    `applied` ceased to be the desired ruleset.
     """
 
     guest: Guest
@@ -81,6 +82,7 @@ class DeliveryStatus:
     applied: str = ""
     submitted: str = ""
     in_flight: str = ""
+    sent: DesiredRuleset | None = None
     flows_match: tuple[GuestRulesResult, ...] | None = None
     is_flushing: bool = False
     retry_at: float = float("-inf")
@@ -203,6 +205,7 @@ class RulesetDelivery:
             else:
                 status.flows_match = desired.results
                 continue
+            status.sent = desired
             base = ruleset.base_digest if isinstance(ruleset, RulesetDelta) else ""
             digest = desired.digest if ruleset is not None else ""
             key = (status.guest.tenant, digest, base, flush)
@@ -236,7 +239,7 @@ class RulesetDelivery:
         if push.ruleset is None:
             status.is_flushing = False
             # A flush is not retried: a stale flow is worth one attempt.
-            status.flows_match = status.desired.results if status.desired else None
+            status.flows_match = status.sent.results if status.sent is not None else None
             return
         status.in_flight = ""
         match result.code:
@@ -302,8 +305,9 @@ class RulesetDelivery:
         status.retry_at = float("-inf")
         # A guest that holds a ruleset already flushes nothing: then the flows are flushed by themselves.
         is_flushed = result.code is ResultCode.APPLIED or not push.flush
-        if is_flushed and status.desired is not None and status.desired.digest == push.digest:
-            status.flows_match = status.desired.results
+        # Something newer may be desired by now: its flows are judged against what was sent.
+        if is_flushed and status.sent is not None and status.sent.digest == push.digest:
+            status.flows_match = status.sent.results
 
     def _update_behind(self, status: DeliveryStatus, now: float) -> None:
         if not status.is_behind:

@@ -5,7 +5,7 @@ from bridge_api.messages import Capabilities, ResultCode
 from kubeproxy_ext.compute.stale_flows import StaleFlow
 from kubeproxy_ext.delivery.queue import RulesetDelivery
 from ruleset.model import Protocol
-from tests.unit.kubeproxy_ext.delivery.queues import applied, delivery, desired, guest, report
+from tests.unit.kubeproxy_ext.delivery.queues import ONE, applied, delivery, desired, guest, report
 
 UDP_ONE = desired(1, protocol=Protocol.UDP)
 UDP_TWO = desired(2, 9000, protocol=Protocol.UDP)
@@ -90,3 +90,24 @@ def test_after_a_restart_tcp_flows_of_unchanged_rules_stay() -> None:
     made.set_desired("g1", tcp, 0.0)
     (push,) = made.take_due(0.0)
     assert push.flush == ()
+
+
+def test_a_change_while_a_push_is_in_flight_flushes_what_that_push_brought() -> None:
+    made = delivery("g1", set_desired=UDP_ONE)
+    (first,) = made.take_due(0.0)
+    made.set_desired("g1", ONE, 0.5)
+    report(made, first, ResultCode.APPLIED, 1.0)
+    (second,) = made.take_due(1.0)
+    udp = [flow.destination for flow in second.flush if flow.protocol is Protocol.UDP]
+    assert udp == [f"10.96.0.{number}" for number in range(8)]
+
+
+def test_a_change_while_a_flush_is_in_flight_is_flushed_after_it() -> None:
+    made = delivery("g1", set_desired=UDP_ONE)
+    applied(made)
+    made.set_desired("g1", desired(1, protocol=Protocol.UDP, serving=1), 1.0)
+    (flush,) = made.take_due(1.0)
+    made.set_desired("g1", desired(1, protocol=Protocol.UDP, serving=2), 1.5)
+    report(made, flush, ResultCode.APPLIED, 2.0)
+    (again,) = made.take_due(2.0)
+    assert again.flush == (StaleFlow(Protocol.UDP, "10.96.0.0", 80),)
