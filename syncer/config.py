@@ -185,6 +185,7 @@ class SyncerConfiguration:
             opaque_domains=self.opaque_meta_domains,
             pod_dns=self.pods.dns,
             required_plugins=self.pods.required_plugins,
+            custom_resources=tuple(each.kind for each in self.custom_resources),
         )
 
     def directories(self) -> Iterator[tuple[str, Path]]:

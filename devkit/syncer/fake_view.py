@@ -11,6 +11,7 @@ from syncer.core.view import SyncSettings
 from syncer.kinds.endpoints import addresses_of
 from syncer.policy.sync_policy import DEFAULT, SyncPolicy
 from syncer.vnodes.desired import is_own_vnode
+from tenancy.super_names import SuperNames
 
 TENANT = TenantCluster("vcs-7aad2b-tenant-00", "vcs", "tenant-00", "07ec5e88-636d-4397-8319-8643864ff609")
 
@@ -29,6 +30,14 @@ class FakeView:
     super_objects: list[Object] = field(default_factory=list)
     unknown: frozenset[str] = frozenset()
     api_server: frozenset[str] = frozenset()
+    others: tuple[tuple[str, str], ...] = ()
+    """Cluster keys and namespaces of other tenants."""
+
+    def tenant_text(self, text: str, own: Collection[str] = ()) -> str:
+        found = SuperNames()
+        for key, namespace in ((self.tenant.key, "default"), (self.tenant.key, "ns"), *self.others):
+            found.add(f"{key}-{namespace}", key, namespace)
+        return found.replaced(text, self.tenant.key, own)
 
     def in_tenant(self, kind: str, namespace: str, name: str) -> Object | None:
         return _find(self.tenant_objects, kind, namespace, name)

@@ -29,6 +29,7 @@ from syncer.caches.stored_totals import StoredTotals
 from syncer.core.objects import Object, annotations_of
 from syncer.kinds.port import SYSTEM_NAMESPACE, KindSync, Scope
 from tenancy import keys, names
+from tenancy.super_names import SuperNames
 from tenancy.super_namespaces import SuperNamespaceOwner, owner_of
 
 NODE = "Node"
@@ -78,6 +79,7 @@ class SuperCaches:
     ) -> None:
         self._on_change = on_change
         self._owners: dict[str, SuperNamespaceOwner | names.Refused] = {}
+        self.names = SuperNames()
         # Whose super namespaces were that are gone, as long as objects of them are cached: the ends of these
         # may be seen later.
         self._last_owners: dict[str, SuperNamespaceOwner] = {}
@@ -307,6 +309,7 @@ class SuperCaches:
     def _set_owner(self, name: str, owner: SuperNamespaceOwner | names.Refused | None) -> None:
         before = self._owners.pop(name, None)
         if isinstance(before, SuperNamespaceOwner):
+            self.names.remove(name, before.key)
             del self._owned[before.key][name]
             if not self._owned[before.key]:
                 del self._owned[before.key]
@@ -317,6 +320,7 @@ class SuperCaches:
             self._owners[name] = owner
             self._last_owners.pop(name, None)
         if isinstance(owner, SuperNamespaceOwner):
+            self.names.add(name, owner.key, owner.namespace)
             self._owned.setdefault(owner.key, {})[name] = owner
 
     def _forget_last_owners(self, super_namespaces: Set[str]) -> None:

@@ -34,6 +34,7 @@ class SyncSettings:
     required_plugins: tuple[str, ...] = ()
     """NRI plugins that a node must have for the pod to start: kata-bridge's gate."""
     custom_resources: tuple[str, ...] = field(default=())
+    """Kinds of the configuration: their Events come up too."""
 
 
 class View(Protocol):
@@ -63,6 +64,12 @@ class View(Protocol):
 
     def api_server_addresses(self) -> Collection[str]:
         """Where the tenant's API server is by others' word than the tenant's, as text of `ipaddress`."""
+
+    def tenant_text(self, text: str, own: Collection[str] = ()) -> str:
+        """A text of the super cluster as the tenant may read it; `own` are words that the tenant gave.
+
+        Its namespaces have its own names, and those of others are hidden (`tenancy.super_names`).
+        """
 
     def tenant_namespaces(self) -> Mapping[str, Mapping[str, str]]:
         """The labels of each of the tenant's namespaces."""

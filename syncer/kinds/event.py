@@ -12,24 +12,30 @@ from syncer.core.objects import (
     SyncedKind,
     annotations_of,
     is_deleting,
-    labels_of,
     merge_patch,
     name_of,
     uid_of,
-    without_server_fields,
 )
 from syncer.core.plan import NOTHING, Create, Half, Patch, Plan, Side
 from syncer.core.view import View
 from syncer.kinds.downward import owns
-from syncer.kinds.metadata import is_reserved
 from syncer.kinds.port import KindSync, SameName, Scope
-from syncer.kinds.upward import without_super_names
+from syncer.kinds.upward import tenant_text
 from tenancy import keys
 
 KIND = SyncedKind(Resource("", "v1", "events"), "Event")
 
 _ABOUT = ("Pod", "Service", "PersistentVolumeClaim", "Ingress", "NetworkPolicy", "PodDisruptionBudget")
 """Kinds whose objects have one name on both sides, and whose Events tell a tenant something."""
+
+_SHOWN = (
+    *("apiVersion", "kind", "reason", "message", "type", "count", "action", "eventTime"),
+    *("firstTimestamp", "lastTimestamp", "reportingComponent", "reportingInstance"),
+)
+"""Labels and annotations are the super cluster's."""
+
+_SHOWN_BELOW = {"source": ("component", "host"), "series": ("count", "lastObservedTime")}
+_TEXTS = ("reason", "message", "action", "reportingComponent", "reportingInstance")
 
 _CHANGING = ("count", "firstTimestamp", "lastTimestamp", "message", "series", "type")
 
@@ -61,24 +67,28 @@ def _desired(key: Key, found: Object, view: View) -> Object | None:
     involved = _reference(found.get("involvedObject"), key[0], super_namespace, view)
     if super_namespace is None or involved is None:
         return None
-    desired = without_server_fields(found)
+    desired: Object = {name: found[name] for name in _SHOWN if name in found}
+    for name, fields in _SHOWN_BELOW.items():
+        if isinstance(below := found.get(name), dict):
+            desired[name] = {field: below[field] for field in fields if field in below}
+    own = (name_of(found), key[0], str(involved.get("name", "")))
+    for name in _TEXTS:
+        if isinstance(text := desired.get(name), str):
+            desired[name] = tenant_text(text, own, view)
     desired["metadata"] = {"name": name_of(found), "namespace": key[0]}
-    for field, values in (("labels", labels_of(found)), ("annotations", annotations_of(found))):
-        if passing := {name: value for name, value in values.items() if not is_reserved(name)}:
-            desired["metadata"][field] = passing
     desired["involvedObject"] = involved
-    if (related := desired.pop("related", None)) is not None:
+    if (related := found.get("related")) is not None:
         reference = _reference(related, key[0], super_namespace, view)
         if reference is not None:
             desired["related"] = reference
-    if isinstance(message := desired.get("message"), str):
-        desired["message"] = without_super_names(message, key[0], super_namespace, view)
     return desired
 
 
 def _reference(ref: Any, namespace: str, super_namespace: str | None, view: View) -> Object | None:
     """The reference to the tenant's object; None if it has no such object."""
-    if not isinstance(ref, dict) or ref.get("kind") not in _ABOUT or ref.get("namespace") != super_namespace:
+    if not isinstance(ref, dict) or ref.get("namespace") != super_namespace:
+        return None
+    if ref.get("kind") not in _ABOUT and ref.get("kind") not in view.settings.custom_resources:
         return None
     kind, name = str(ref["kind"]), str(ref.get("name", ""))
     tenant, found = view.in_tenant(kind, namespace, name), view.in_super(kind, namespace, name)
@@ -90,7 +100,7 @@ def _reference(ref: Any, namespace: str, super_namespace: str | None, view: View
         uid = annotations_of(found)[keys.UID]  # just deleted in the tenant
     else:
         return None
-    made = {field: value for field, value in ref.items() if field != "resourceVersion"}
+    made = {field: ref[field] for field in ("apiVersion", "kind", "name", "fieldPath") if field in ref}
     return made | {"namespace": namespace, "uid": uid}
 
 

@@ -99,6 +99,9 @@ class TenantView:
             *self._super.addresses_in(self._session.tenant.key),
         }
 
+    def tenant_text(self, text: str, own: Collection[str] = ()) -> str:
+        return self._super.names.replaced(text, self._session.tenant.key, own)
+
     def tenant_namespaces(self) -> Mapping[str, Mapping[str, str]]:
         self.looked.add((Side.TENANT, NAMESPACE, "", ANY))
         return {key[1]: labels_of(each.load()) for key, each in self._session.namespaces.items()}

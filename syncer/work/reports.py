@@ -16,6 +16,7 @@ from daemonkit.token_bucket import TokenBucket
 from syncer.core.objects import Object
 from syncer.core.plan import Change, Plan, Wait
 from syncer.core.requests import STRATEGIC_MERGE_PATCH
+from syncer.kinds import upward
 from syncer.metrics import SyncerMetrics
 from syncer.tenant.deletions import SyncKey
 from syncer.tenant.session import TenantSession
@@ -297,8 +298,8 @@ class TenantReports:
 
 
 def own_names(text: str, session: TenantSession) -> str:
-    """A text of the super cluster with the tenant's names of its namespaces, and without its cluster key."""
-    return text.replace(f"{session.tenant.key}-", "").replace(session.tenant.key, "")
+    """A text of the super cluster as the tenant may read it."""
+    return upward.tenant_text(text, (), session.view())
 
 
 def _controller_of(tenant: Object) -> str:

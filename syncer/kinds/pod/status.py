@@ -4,9 +4,9 @@
 from collections.abc import Iterable
 from typing import Any
 
-from syncer.core.objects import Object, copied, metadata, namespace_of, uid_of
+from syncer.core.objects import Object, metadata, uid_of
 from syncer.core.view import View
-from syncer.kinds.upward import without_super_names
+from syncer.kinds.upward import with_tenant_texts
 
 # Conditions of these types are written in the tenant, by the syncer, and are not the super pod's.
 _OWN_CONDITIONS = "vcnode.io/"
@@ -76,9 +76,11 @@ def tenant_status(tenant: Object, found: Object, view: View, *, in_sync: bool) -
     tenant's own generation that it was observed.
     """
     own = tenant.get("status") or {}
-    status: Object = copied(found.get("status") or {})
-    # Before anything of the tenant's is in it.
-    _replace_names(status, _Names(tenant, found, view))
+    status = found.get("status") or {}
+    if super_uid := uid_of(found):
+        status = _with_own_uid(status, super_uid, uid_of(tenant))
+    # Before anything of the tenant's is in it. A copy, of which parts are changed below.
+    status = with_tenant_texts(status, tenant, view)
     generations = _Generations(tenant, found, in_sync)
     status["conditions"] = _conditions(tenant, found, status.get("conditions") or (), generations)
     generations.translate(status, own)
@@ -187,30 +189,18 @@ def _container_statuses(tenant: Object, field: str, statuses: Iterable[Object]) 
     return found
 
 
-class _Names:
-    """The names and the UID by which messages of the super cluster call the tenant's objects."""
-
-    __slots__ = ("_namespace", "_super_namespace", "_super_uid", "_uid", "_view")
-
-    def __init__(self, tenant: Object, found: Object, view: View) -> None:
-        self._namespace, self._super_namespace = namespace_of(tenant), namespace_of(found)
-        self._uid, self._super_uid = uid_of(tenant), uid_of(found)
-        self._view = view
-
-    def replace(self, text: str) -> str:
-        found = text.replace(self._super_uid, self._uid) if self._super_uid else text
-        return without_super_names(found, self._namespace, self._super_namespace, self._view)
-
-
-def _replace_names(status: Object, names: _Names) -> None:
-    """In messages alone: other fields are identifiers of the runtime, and names that the tenant gave."""
-    for name, value in status.items():
-        if isinstance(value, str):
-            if name in ("message", "reason"):
-                status[name] = names.replace(value)
-        elif isinstance(value, dict):
-            _replace_names(value, names)
-        elif isinstance(value, list):
-            for each in value:
-                if isinstance(each, dict):
-                    _replace_names(each, names)
+def _with_own_uid(value: Object, super_uid: str, uid: str) -> Object:
+    """In messages alone: other fields are identifiers of the runtime."""
+    made: Object = {}
+    for name, each in value.items():
+        if isinstance(each, str):
+            made[name] = each.replace(super_uid, uid) if name == "message" else each
+        elif isinstance(each, dict):
+            made[name] = _with_own_uid(each, super_uid, uid)
+        elif isinstance(each, list):
+            made[name] = [
+                _with_own_uid(item, super_uid, uid) if isinstance(item, dict) else item for item in each
+            ]
+        else:
+            made[name] = each
+    return made

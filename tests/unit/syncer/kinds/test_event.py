@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Events (reference 8: event uws)."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from devkit.syncer.fake_view import FakeView
 from syncer.core.objects import Object
 from syncer.core.plan import Side
+from syncer.core.view import SyncSettings
 from syncer.kinds.event import SYNC
 from tests.unit.syncer.kinds.objects import (
     KEY,
@@ -45,10 +47,12 @@ def view(*kinds: str, with_tenant: bool = True, with_super: bool = True) -> Fake
 
 def test_an_event_of_a_pod_comes_up_with_the_tenants_names() -> None:
     text = f"{SUPER_NAMESPACE}/p of {KEY} in {KEY}-other/q"
-    body = created(SYNC.plan(("ns", "e"), None, event(message=text, count=3, action="Binding"), view("Pod")))
+    unknown = {"newer": "x", "metadataOf": {"namespace": SUPER_NAMESPACE}}
+    found = event({**REF, "newer": "x"}, message=text, count=3, action="Binding", **unknown)
+    body = created(SYNC.plan(("ns", "e"), None, found, view("Pod")))
     assert body == {
         "kind": "Event",
-        "metadata": {"name": "e", "namespace": "ns", "labels": {"l": "1"}},
+        "metadata": {"name": "e", "namespace": "ns"},
         "involvedObject": {"kind": "Pod", "namespace": "ns", "name": "p", "uid": "t-1", "fieldPath": "f"},
         "reason": "Pulled",
         "message": "ns/p of  in other/q",
@@ -114,3 +118,35 @@ def test_a_related_object_is_the_tenants_or_left_out() -> None:
     assert body["related"] == {"kind": "Pod", "namespace": "ns", "name": "p", "uid": "t-1"}
     foreign = {**related, "namespace": "foreign"}
     assert "related" not in created(SYNC.plan(("ns", "e"), None, event(related=foreign), view("Pod")))
+
+
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        ("0/2 nodes: 1 had untolerated taint {tenant: rival}.", "0/2 nodes: 1 had untolerated taint."),
+        ("1 node(s) had untolerated taint(s) {a: b}, x", "1 node(s) had untolerated taint(s), x"),
+        (
+            "had untolerated taint {node.kubernetes.io/disk-pressure: }",
+            "had untolerated taint {node.kubernetes.io/disk-pressure: }",
+        ),
+        ("conflicts with vcs-1f00ba-rival-shop/db", "conflicts with ***/db"),
+        ("p of web-shop", "p of web-shop"),
+    ],
+)
+def test_messages_name_nobody_else(message: str, expected: str) -> None:
+    seen = replace(view("Pod"), others=(("vcs-1f00ba-rival", "shop"),))
+    assert created(SYNC.plan(("ns", "e"), None, event(message=message), seen))["message"] == expected
+
+
+def test_events_of_configured_kinds_come_up() -> None:
+    found = event({**REF, "kind": "Widget"})
+    assert brief(SYNC.plan(("ns", "e"), None, found, view("Widget"))) == []
+    seen = replace(view("Widget"), settings=SyncSettings(custom_resources=("Widget",)))
+    body = created(SYNC.plan(("ns", "e"), None, found, seen))
+    assert body["involvedObject"] == {
+        "kind": "Widget",
+        "namespace": "ns",
+        "name": "p",
+        "uid": "t-1",
+        "fieldPath": "f",
+    }

@@ -6,6 +6,7 @@ import pytest
 
 from daemonkit.kube.client import ApiError
 from daemonkit.kube.resources import PODS, Status
+from devkit.syncer.fake_view import FakeView
 from syncer.core.objects import SyncedKind
 from syncer.core.plan import Change, Half, Plan, Refusal, Wait
 from syncer.metrics import SyncerMetrics
@@ -31,6 +32,9 @@ class _Clients:
 
     async def send(self, method: str, path: str, *_: Any, **__: Any) -> bytes:
         return await self._request(method, path)
+
+    def view(self) -> FakeView:
+        return FakeView()
 
     async def _request(self, method: str, path: str, *_: Any) -> bytes:
         self.sent.append(path.removeprefix("/api/v1/namespaces/web/"))
