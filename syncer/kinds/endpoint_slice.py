@@ -7,7 +7,7 @@ selector, or of the Endpoints that go down.
 
 from daemonkit.kube.resources import ENDPOINT_SLICES, Key
 from syncer.core.objects import Object, SyncedKind, labels_of, metadata, namespace_of
-from syncer.core.plan import NOTHING, Plan, Refusal, Wait
+from syncer.core.plan import NOTHING, Change, Plan, Refusal, Wait
 from syncer.core.view import View
 from syncer.kinds.downward import plan_down, plan_removal, plan_stay, start
 from syncer.kinds.endpoints import endpoint_refusals, has_selector, pod_of, target_of, without_refused
@@ -31,9 +31,9 @@ class EndpointSliceSync(SameName):
         if found is not None and labels_of(found).get(MANAGED_BY) in _CONTROLLERS:
             # The mirroring controller copies an Endpoints' annotations, which are ours, to its own slices.
             found = None
-        if tenant is None or not _goes_down(tenant, view):
+        if tenant is None or not _is_of_author(tenant):
             return NOTHING if found is None else plan_removal(KIND, found, key[0], view)
-        if told := services.slice_stays(tenant, view.policy):
+        if told := _has_twin(tenant, view) or services.slice_stays(tenant, view.policy):
             return plan_stay(KIND, found, key[0], view, told)
         plan = plan_down(KIND, tenant, found, _desired(tenant, view), view, owned=_owned, is_exclusive=True)
         return without_refused(
@@ -41,15 +41,22 @@ class EndpointSliceSync(SameName):
         )
 
 
-def _goes_down(tenant: Object, view: View) -> bool:
+def _is_of_author(tenant: Object) -> bool:
+    """Whether a slice belongs to a Service, and no controller of the tenant's wrote it."""
     labels = labels_of(tenant)
-    name = labels.get(SERVICE_NAME)
-    if not name or labels.get(MANAGED_BY) in _CONTROLLERS:
-        return False
+    return bool(labels.get(SERVICE_NAME)) and labels.get(MANAGED_BY) not in _CONTROLLERS
+
+
+def _has_twin(tenant: Object, view: View) -> tuple[Change, ...]:
+    """What in the super cluster makes slices of the same Service, so that this one stays."""
+    name = labels_of(tenant)[SERVICE_NAME]
+    path = f"metadata.labels[{SERVICE_NAME}]"
     service = view.in_tenant("Service", namespace_of(tenant), name)
     if service is not None and has_selector(service):
-        return False
-    return view.in_tenant("Endpoints", namespace_of(tenant), name) is None
+        return (Change(path, f"stays in this cluster: Service {name} has a selector, and leads to its pods"),)
+    if view.in_tenant("Endpoints", namespace_of(tenant), name) is not None:
+        return (Change(path, f"stays in this cluster: Endpoints {name} have the addresses of that Service"),)
+    return ()
 
 
 def _desired(tenant: Object, view: View) -> Object | Wait | tuple[Refusal, ...]:

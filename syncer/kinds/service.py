@@ -90,13 +90,14 @@ def _ports(ports: list[Any], actual: list[Any], service_type: str | None) -> lis
     given = {(each.get("protocol", "TCP"), each.get("port")): each.get("nodePort") for each in actual}
     named = {each["name"]: each.get("nodePort") for each in actual if each.get("name")}
     made: list[Object] = []
+    used = set[tuple[str, int]]()  # one number may be two ports, of two protocols
     for each in ports:
         port = {name: value for name, value in each.items() if name != "nodePort"}
-        node_port = given.get((port.get("protocol", "TCP"), port.get("port"))) or named.get(
-            port.get("name", "")
-        )
-        if keeps and node_port and all(other.get("nodePort") != node_port for other in made):
+        protocol = port.get("protocol", "TCP")
+        node_port = given.get((protocol, port.get("port"))) or named.get(port.get("name", ""))
+        if keeps and node_port and (protocol, node_port) not in used:
             port["nodePort"] = node_port
+            used.add((protocol, node_port))
         made.append(port)
     return made
 

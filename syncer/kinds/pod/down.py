@@ -20,6 +20,7 @@ from syncer.kinds.pod.env import (
     cluster_ip,
     pod_variables,
 )
+from syncer.kinds.pod.hostname import set_hostname
 from syncer.kinds.pod.images import pull_always
 from syncer.kinds.pod.metadata import (
     KIND,
@@ -81,6 +82,7 @@ def super_pod(tenant: Object, super_namespace: str, view: View) -> SuperPod | Wa
     waiting = set_resolver(spec, tenant, view)
     if waiting is not None:
         return waiting
+    set_hostname(spec, tenant, view)
     has_more = bool(spec.get("ephemeralContainers") or spec.get("readinessGates"))
     node = spec.get("nodeName")
     for field in _CLEARED:

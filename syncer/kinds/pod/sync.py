@@ -40,6 +40,7 @@ from syncer.kinds import judgement
 from syncer.kinds.downward import WAITS_FOR_NAMESPACE, owns
 from syncer.kinds.metadata import transparent_patch
 from syncer.kinds.pod.down import super_pod
+from syncer.kinds.pod.hostname import hostname_changes
 from syncer.kinds.pod.images import pull_changes
 from syncer.kinds.pod.metadata import KIND
 from syncer.kinds.pod.status import end_of, is_of_binding, readiness_gates, tenant_status
@@ -63,7 +64,7 @@ class PodSync(SameName):
     def plan(self, key: Key, tenant: Object | None, found: Object | None, view: View) -> Plan:
         if tenant is None:
             return NOTHING if found is None else _plan_orphan(found, key[0], view)
-        changes = () if is_deleting(tenant) else _changes(tenant, view)
+        changes = () if is_deleting(tenant) else _changes(tenant, found, view)
         plan = self._plan(key, tenant, found, view)
         return replace(plan, down=replace(plan.down, changes=changes)) if changes else plan
 
@@ -80,9 +81,13 @@ class PodSync(SameName):
         return _plan_both(tenant, found, view)
 
 
-def _changes(tenant: Object, view: View) -> tuple[Change, ...]:
-    found = itertools.chain(judgement.changes(KIND.kind, tenant, view), pull_changes(tenant, view))
-    return tuple(itertools.islice(found, MAX_REFUSALS))
+def _changes(tenant: Object, found: Object | None, view: View) -> tuple[Change, ...]:
+    told = itertools.chain(
+        judgement.changes(KIND.kind, tenant, view),
+        pull_changes(tenant, view),
+        hostname_changes(tenant, found, view),
+    )
+    return tuple(itertools.islice(told, MAX_REFUSALS))
 
 
 def _plan_orphan(found: Object, namespace: str, view: View) -> Plan:

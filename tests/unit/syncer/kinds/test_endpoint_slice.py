@@ -68,6 +68,21 @@ def test_those_that_the_super_cluster_makes_itself_stay(
     assert brief(plan(SYNC, slice_, None, FakeView(tenant_objects=objects))) == expected
 
 
+@pytest.mark.parametrize(
+    ("objects", "expected"),
+    [
+        ([service(selector={"a": "b"})], "has a selector"),
+        ([service(), tenant_object("Endpoints", "svc")], "have the addresses"),
+    ],
+)
+def test_a_slice_beside_others_is_told(objects: list[Object], expected: str) -> None:
+    (change,) = plan(SYNC, own(), None, FakeView(tenant_objects=objects)).changes
+    assert change.path == "metadata.labels[kubernetes.io/service-name]"
+    assert expected in change.message
+    controllers = own({**OF_A, MANAGED_BY: "endpointslice-controller.k8s.io"})
+    assert plan(SYNC, controllers, None, FakeView(tenant_objects=objects)).changes == ()
+
+
 def test_one_that_the_super_cluster_makes_by_now_is_deleted() -> None:
     view = FakeView(tenant_objects=[service(selector={"a": "b"})])
     assert brief(plan(SYNC, own(), super_object("EndpointSlice"), view)) == ["delete in super s-1"]

@@ -261,3 +261,13 @@ def test_a_tenant_without_a_policy_of_families_decides_none() -> None:
     """An API server from before dual stack."""
     old = {name: value for name, value in SPEC.items() if not name.startswith("ipFamil")}
     assert brief(_plan(tenant(old), found())) == []
+
+
+def test_one_node_port_of_two_protocols() -> None:
+    """One number is two ports: of TCP and of UDP."""
+    below = found()
+    below["spec"]["ports"] = ports = [
+        {"name": each, "port": 53, "protocol": each.upper(), "targetPort": 53, "nodePort": 30053}
+        for each in ("tcp", "udp")
+    ]
+    assert _plan(tenant({**SPEC, "ports": ports}), below) == Plan()
