@@ -49,6 +49,7 @@ from syncer.tenant.view import NAMESPACE
 from syncer.tenant.waits import Lookup
 from syncer.work.queue import WorkQueue
 from syncer.work.slots import Slots
+from syncer.work.void_patches import VoidPatches, digest_of, state_of
 from tenancy import keys
 
 # Plans and writes to the super cluster at once. Who waits for a tenant's API server gives its place back.
@@ -115,6 +116,8 @@ class _Result:
 
     tenant_version: str | None
     super_version: str | None
+    states: Mapping[Side, tuple[str, str]]
+    """As the plan saw both (`void_patches.state_of`)."""
 
 
 class _Existing(NamedTuple):
@@ -157,6 +160,7 @@ class Engine:
         self._tasks = tasks
         self._clock = clock
         self._slots = slots
+        self._void_patches = VoidPatches()
         self.conflicts: dict[tuple[str, SyncKey], str] = {}
         self._failed: dict[tuple[str, SyncKey, Direction], _FailedHalf] = {}
 
@@ -268,7 +272,9 @@ class Engine:
     ) -> _Existing | None:
         """Plan, and carry out these directions. Returns what stands in the way: then plan again with it."""
         versions = _Result(
-            "" if tenant is None else version_of(tenant), "" if found is None else version_of(found)
+            "" if tenant is None else version_of(tenant),
+            "" if found is None else version_of(found),
+            {Side.TENANT: state_of(tenant), Side.SUPER: state_of(found)},
         )
         planned = versions.tenant_version, versions.super_version
         view = session.view()
@@ -428,7 +434,13 @@ class Engine:
                         raise
                     return action.side, await self._read(session, action.side, action.kind, action.body)
             case Patch():
-                body = await self._send(session, item, action.side, "patch", request_of(action))
+                request, state = request_of(action), versions.states[action.side]
+                digest = digest_of(session.tenant.key, item, action, request.body, state)
+                if self._void_patches.is_known(digest):
+                    return None
+                body = await self._send(session, item, action.side, "patch", request)
+                if _version_in(body) == state[1]:
+                    self._void_patches.note(digest)
         self._note(action.side, versions, body)
         return None
 
@@ -460,7 +472,7 @@ class Engine:
         return found if annotations_of(found).get(keys.UID) == action.uid else None
 
     def _note(self, side: Side, versions: _Result, body: bytes | None) -> None:
-        version = None if body is None else _decoded(_NAMED, body).metadata.resource_version
+        version = None if body is None else _version_in(body)
         if side is Side.SUPER:
             versions.super_version = version
         else:
@@ -535,6 +547,10 @@ async def _ask(client: Requester, request: ApiRequest) -> bytes:
     return await client.request(
         request.method, request.path, {}, request.body, content_type=request.content_type
     )
+
+
+def _version_in(body: bytes) -> str:
+    return _decoded(_NAMED, body).metadata.resource_version
 
 
 def _decoded(decoder: msgspec.json.Decoder[T], body: bytes) -> T:

@@ -47,12 +47,13 @@ class _AnsweringSession:
         self.quota = SimpleNamespace(admit=lambda _, plan, __: plan, written=_nothing, forget=_nothing)
         self.is_attached = True
         self.last_error = ""
+        self.pod = POD
 
     async def _of_tenant(self, method: str, *_: Any, **__: Any) -> bytes:
         self.writes.append(f"tenant {method}")
         self._refuse(Side.TENANT)
         self.is_attached = not self._detaches
-        return POD
+        return self.pod
 
     async def _of_super(self, method: str, *_: Any, **__: Any) -> bytes:
         self.writes.append(f"super {method}")
@@ -64,7 +65,7 @@ class _AnsweringSession:
             raise ApiError(Status(422, message="resize is infeasible"))
 
     def cached(self, _: object) -> Any:
-        return parse(POD)
+        return parse(self.pod)
 
     def cached_super(self, _: object) -> Any:
         return None
@@ -141,6 +142,18 @@ async def test_a_plan_ends_with_its_session() -> None:
     world = _AnsweringSession(detaches=True)
     await _work(world)
     assert (world.writes, world.reports) == (["tenant PATCH"], [])
+
+
+async def test_a_patch_that_changed_nothing_is_not_sent_again() -> None:
+    """A server put its default in the place of what the patch takes away: each plan would send it anew."""
+    world = _AnsweringSession(detaches=False)
+    worker = _Worker(world, Plan(up=Half((SHOW,))))
+    await worker.work()
+    await worker.work()
+    assert world.writes == ["tenant PATCH"]
+    world.pod = POD.replace(b'"7"', b'"8"')
+    await worker.work()
+    assert world.writes == ["tenant PATCH"] * 2
 
 
 async def test_nothing_is_reported_after_its_session() -> None:
