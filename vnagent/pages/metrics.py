@@ -267,7 +267,8 @@ def _read_cpu(families: Families) -> CpuReading:
     found: dict[PodKey, CpuSample] = {}
     family = families.get(_POD_CPU)
     for pod, rows in (family.rows if family is not None else {}).items():
-        sample = next(iter(rows.values()))
+        # A pod and its predecessor of one name may both be listed.
+        sample = max(rows.values(), key=lambda row: int(row.time or 0))
         seconds = float(sample.value)
         # NaN is not within any bounds.
         if sample.time and 0 < int(sample.time) <= MAX_NS and 0 <= seconds <= MAX_NS / _NS_PER_S:

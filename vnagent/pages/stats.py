@@ -245,7 +245,13 @@ def _pods_of(summary: Summary, view: View) -> list[PodStats]:
 
 
 def _translated(pod: PodStats, owned: Owned) -> PodStats:
-    containers = [each for each in pod.containers or () if each.name in owned.containers]
+    # A container and its dead predecessor may both be listed: the newest stands, as clients take the last.
+    newest: dict[str, ContainerStats] = {}
+    for each in pod.containers or ():
+        held = newest.get(each.name, each)
+        if each.name in owned.containers and (each.start_time or "") >= (held.start_time or ""):
+            newest[each.name] = each
+    containers = list(newest.values())
     return msgspec.structs.replace(
         pod,
         pod_ref=PodRef(owned.name, owned.namespace, owned.uid),

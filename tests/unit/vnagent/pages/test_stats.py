@@ -297,3 +297,14 @@ def test_the_nodes_own_figures_have_pressure_and_swap() -> None:
 def test_a_node_without_swap_has_none() -> None:
     node = {name: value for name, value in NODE.items() if name != "swap"}
     assert "swap" not in json.loads(SUMMARY.rebuild(page(DB, node=node), INDEX, "ten-a"))["node"]
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_of_a_container_and_its_predecessor_the_newest_is_shown(order: tuple[int, int]) -> None:
+    containers = [
+        {"name": "app", "startTime": EARLY, "cpu": cpu(1, 900)},
+        {"name": "app", "startTime": LATE, "cpu": cpu(2, 5)},
+    ]
+    shop = SHOP | {"containers": [containers[number] for number in order]}
+    (pod,) = json.loads(SUMMARY.rebuild(page(shop), INDEX, "ten-a"))["pods"]
+    assert pod["containers"] == [containers[1]]
