@@ -5,9 +5,9 @@ import copy
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from syncer.core.objects import Object, labels_of, name_of, namespace_of
+from syncer.core.objects import Object, labels_of, name_of, namespace_of, uid_of
 from syncer.core.tenant_cluster import TenantCluster
-from syncer.core.view import SyncSettings
+from syncer.core.view import PodFacts, SyncSettings
 from syncer.kinds.endpoints import addresses_of
 from syncer.policy.sync_policy import DEFAULT, SyncPolicy
 from syncer.vnodes.desired import is_own_vnode
@@ -45,6 +45,13 @@ class FakeView:
     def in_super(self, kind: str, namespace: str, name: str) -> Object | None:
         return _find(self.super_objects, kind, self.super_namespace(namespace) or "", name)
 
+    def super_pod(self, namespace: str, name: str) -> PodFacts | None:
+        pod = self.in_super("Pod", namespace, name)
+        if pod is None:
+            return None
+        node = (pod.get("spec") or {}).get("nodeName") or ""
+        return PodFacts(namespace_of(pod), uid_of(pod), node, tuple(sorted(addresses_of(pod))))
+
     def super_services(self, namespace: str) -> Iterable[Object]:
         target = self.super_namespace(namespace)
         found = [each for each in self.super_objects if each.get("kind") == "Service"]
@@ -60,8 +67,9 @@ class FakeView:
     def api_server_addresses(self) -> Collection[str]:
         return self.api_server
 
-    def tenant_namespaces(self) -> Mapping[str, Mapping[str, str]]:
-        return {name_of(each): labels_of(each) for each in self.tenant_objects if each["kind"] == "Namespace"}
+    def tenant_namespace(self, super_namespace: str) -> str | None:
+        names = (name_of(each) for each in self.tenant_objects if each["kind"] == "Namespace")
+        return next((name for name in names if self.super_namespace(name) == super_namespace), None)
 
     def vnode_labels(self, name: str) -> Mapping[str, str] | None:
         found = _find(self.tenant_objects, "Node", "", name)

@@ -4,6 +4,7 @@
 Whoever decides about an Object only reads it: the same object is planned again, and reported about.
 """
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -90,6 +91,11 @@ def copied(value: Any) -> Any:
     if type(value) is list:
         return [copied(each) for each in value]
     return value
+
+
+def text_of_value(value: Any) -> str:
+    """A text that equal JSON values have in common: members of two lists are found by it, one by one."""
+    return json.dumps(value, sort_keys=True)
 
 
 def without_server_fields(value: Mapping[str, Any]) -> Object:

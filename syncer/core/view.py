@@ -37,6 +37,19 @@ class SyncSettings:
     """Kinds of the configuration: their Events come up too."""
 
 
+@dataclass(frozen=True, slots=True)
+class PodFacts:
+    """A super pod as others refer to it. `addresses` are those that it holds now in its own network.
+
+    They are kept beside each cached pod: hundreds of pods may be looked up for one object.
+    """
+
+    namespace: str
+    uid: str
+    node: str
+    addresses: tuple[str, ...]
+
+
 class View(Protocol):
     """One tenant's objects on both sides, by the names that the tenant uses.
 
@@ -56,8 +69,14 @@ class View(Protocol):
     def in_super(self, kind: str, namespace: str, name: str) -> Object | None:
         """The super object by its tenant namespace (empty: cluster-scoped); None if there is none."""
 
+    def super_pod(self, namespace: str, name: str) -> PodFacts | None:
+        """The super pod of a tenant's pod; None if there is none."""
+
     def super_services(self, namespace: str) -> Iterable[Object]:
-        """The Services of the super namespace that stands for a tenant's, in order of names."""
+        """The Services of the super namespace that stands for a tenant's, in order of names.
+
+        None of more than a pod's variables can have: a step has no time for so many.
+        """
 
     def pod_addresses(self, namespace: str) -> Collection[str]:
         """The addresses that the tenant's super pods of a namespace hold now (`addresses_of`)."""
@@ -71,8 +90,8 @@ class View(Protocol):
         Its namespaces have its own names, and those of others are hidden (`tenancy.super_names`).
         """
 
-    def tenant_namespaces(self) -> Mapping[str, Mapping[str, str]]:
-        """The labels of each of the tenant's namespaces."""
+    def tenant_namespace(self, super_namespace: str) -> str | None:
+        """The tenant's namespace for which a super namespace stands; None if it is not this tenant's."""
 
     def vnode_labels(self, name: str) -> Mapping[str, str] | None:
         """All labels of the tenant's vNode of this name; None if there is none."""

@@ -77,8 +77,8 @@ def _endpoint(endpoint: Object, namespace: str, view: View) -> Object:
     pod = pod_of(target, namespace, view)
     if pod is not None and target is not None:
         made["targetRef"] = target_of(pod, target)
-        if node := pod.get("spec", {}).get("nodeName"):
-            made["nodeName"] = node
+        if pod.node:
+            made["nodeName"] = pod.node
     return made
 
 

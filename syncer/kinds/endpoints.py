@@ -11,9 +11,9 @@ from dataclasses import replace
 from typing import Any
 
 from daemonkit.kube.resources import Key, Resource
-from syncer.core.objects import Object, SyncedKind, namespace_of, uid_of
+from syncer.core.objects import Object, SyncedKind, namespace_of
 from syncer.core.plan import NOTHING, Delete, Plan, Refusal, Wait
-from syncer.core.view import View
+from syncer.core.view import PodFacts, View
 from syncer.kinds.downward import plan_down, plan_removal, start
 from syncer.kinds.port import KindSync, SameName, Scope
 from syncer.policy import endpoints as policy
@@ -50,19 +50,19 @@ def has_selector(service: Object) -> bool:
     return bool(service.get("spec", {}).get("selector"))
 
 
-def pod_of(target: Any, namespace: str, view: View) -> Object | None:
+def pod_of(target: Any, namespace: str, view: View) -> PodFacts | None:
     """The super pod of a `targetRef` that names one of the tenant's pods in this namespace."""
     if not isinstance(target, dict) or target.get("kind") != "Pod":
         return None
     if target.get("namespace") not in (None, "", namespace):
         return None
-    return view.in_super("Pod", namespace, str(target.get("name", "")))
+    return view.super_pod(namespace, str(target.get("name", "")))
 
 
-def target_of(pod: Object, target: Object) -> Object:
+def target_of(pod: PodFacts, target: Object) -> Object:
     """The `targetRef` in the super cluster."""
     kept = {name: value for name, value in target.items() if name in ("kind", "name", "apiVersion")}
-    return kept | {"namespace": namespace_of(pod), "uid": uid_of(pod)}
+    return kept | {"namespace": pod.namespace, "uid": pod.uid}
 
 
 def endpoint_refusals(tenant: Object, view: View) -> tuple[Refusal, ...]:
@@ -75,7 +75,7 @@ def endpoint_refusals(tenant: Object, view: View) -> tuple[Refusal, ...]:
     for target in _targets(tenant):
         pod = pod_of(target, namespace_of(tenant), view)
         if pod is not None:
-            own |= addresses_of(pod)
+            own.update(pod.addresses)
     api_server = view.api_server_addresses() if namespace_of(tenant) == "default" else ()
     found = policy.refusals(tenant, view.policy, own, api_server)
     if not found:
@@ -163,8 +163,8 @@ def _address(address: Object, namespace: str, view: View) -> Object:
     pod = pod_of(target, namespace, view)
     if pod is not None and target is not None:
         made["targetRef"] = target_of(pod, target)
-        if node := pod.get("spec", {}).get("nodeName"):
-            made["nodeName"] = node
+        if pod.node:
+            made["nodeName"] = pod.node
     return made
 
 

@@ -74,16 +74,15 @@ def _claim_of(found: Object, view: View) -> Object | None:
     ref = (found.get("spec") or {}).get("claimRef") or {}
     if upward.status_of(found).get("phase") != "Bound":
         return None
-    for namespace in view.tenant_namespaces():
-        if view.super_namespace(namespace) != ref.get("namespace"):
-            continue
-        super_claim = view.in_super(_CLAIM, namespace, str(ref.get("name", "")))
-        claim = view.in_tenant(_CLAIM, namespace, str(ref.get("name", "")))
-        if super_claim is None or claim is None or uid_of(super_claim) != ref.get("uid"):
-            return None
-        is_one = owns(super_claim, view, namespace) and annotations_of(super_claim)[keys.UID] == uid_of(claim)
-        return claim if is_one else None
-    return None
+    namespace = view.tenant_namespace(str(ref.get("namespace", "")))
+    if namespace is None or view.super_namespace(namespace) != ref.get("namespace"):
+        return None
+    super_claim = view.in_super(_CLAIM, namespace, str(ref.get("name", "")))
+    claim = view.in_tenant(_CLAIM, namespace, str(ref.get("name", "")))
+    if super_claim is None or claim is None or uid_of(super_claim) != ref.get("uid"):
+        return None
+    is_one = owns(super_claim, view, namespace) and annotations_of(super_claim)[keys.UID] == uid_of(claim)
+    return claim if is_one else None
 
 
 def _desired(found: Object, claim: Object) -> Object:

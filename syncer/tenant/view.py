@@ -10,7 +10,7 @@ from syncer.caches.super_cluster import API_SERVER, NODE, SuperCaches
 from syncer.core.objects import Object, labels_of
 from syncer.core.plan import Side
 from syncer.core.tenant_cluster import TenantCluster
-from syncer.core.view import SyncSettings
+from syncer.core.view import PodFacts, SyncSettings
 from syncer.kinds.port import KindSync
 from syncer.policy.sync_policy import SyncPolicy
 from syncer.tenant.deletions import SyncKey
@@ -80,6 +80,15 @@ class TenantView:
         found = self._session.cached_super((kind, namespace, name))
         return None if found is None else found.load()
 
+    def super_pod(self, namespace: str, name: str) -> PodFacts | None:
+        self.looked.add((Side.SUPER, "Pod", namespace, name))
+        self._note_owner(namespace)
+        found = self._session.cached_super(("Pod", namespace, name))
+        if found is None:
+            return None
+        own = found.metadata
+        return PodFacts(own.namespace, own.uid, found.node, found.addresses)
+
     def super_services(self, namespace: str) -> Iterable[Object]:
         self.looked.add((Side.SUPER, "Service", namespace, ANY))
         self._note_owner(namespace)
@@ -102,9 +111,12 @@ class TenantView:
     def tenant_text(self, text: str, own: Collection[str] = ()) -> str:
         return self._super.names.replaced(text, self._session.tenant.key, own)
 
-    def tenant_namespaces(self) -> Mapping[str, Mapping[str, str]]:
-        self.looked.add((Side.TENANT, NAMESPACE, "", ANY))
-        return {key[1]: labels_of(each.load()) for key, each in self._session.namespaces.items()}
+    def tenant_namespace(self, super_namespace: str) -> str | None:
+        # One that becomes the tenant's brings the plans of the volumes that claims in it have.
+        owner = self._super.owner(super_namespace)
+        if isinstance(owner, SuperNamespaceOwner) and owner.is_of(self.tenant.key, self.tenant.uid):
+            return owner.namespace
+        return None
 
     def vnode_labels(self, name: str) -> Mapping[str, str] | None:
         self.looked.add((Side.TENANT, NODE, "", name))

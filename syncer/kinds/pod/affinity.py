@@ -8,7 +8,7 @@ another label. Node affinity stays: vNodes have the names and labels of their no
 from collections.abc import Mapping
 from typing import Any
 
-from syncer.core.objects import Object
+from syncer.core.objects import Object, text_of_value
 from syncer.core.view import View
 from syncer.kinds.metadata import NAMESPACE_NAME, selectable_label, translate_key, translate_selector
 from tenancy import keys
@@ -43,8 +43,9 @@ def _translate_own_labels(term: Object, labels: Mapping[str, str], view: View) -
             {"key": key, "operator": operator, "values": [labels[key]]} for key in own_keys if key in labels
         ]
         if isinstance(selector, dict) and selector.get("matchExpressions"):
+            taken_out = {text_of_value(each) for each in merged}
             selector["matchExpressions"] = [
-                each for each in selector["matchExpressions"] if each not in merged
+                each for each in selector["matchExpressions"] if text_of_value(each) not in taken_out
             ]
         term[field] = [translate_key(str(key), view) for key in own_keys]
     if isinstance(selector, dict):

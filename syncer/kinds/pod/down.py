@@ -15,6 +15,7 @@ from syncer.kinds.pod.dns import set_resolver
 from syncer.kinds.pod.env import (
     API_HOSTNAMES,
     API_SERVICE,
+    MAX_VALUE_CHARS,
     EnvTranslator,
     SourceKeys,
     cluster_ip,
@@ -64,7 +65,8 @@ def super_pod(tenant: Object, super_namespace: str, view: View) -> SuperPod | Wa
     translate_runtime_class(tenant, view)
     mismatch = translate_node_selector(tenant, view)
     refused = judgement.refusals(KIND.kind, tenant, view) + policy.refusals(tenant, view.policy)
-    refused += tuple(each for each in credential_refusals(tenant) if each.path not in _paths(refused))
+    refused_paths = {each.path for each in refused}
+    refused += tuple(each for each in credential_refusals(tenant) if each.path not in refused_paths)
     if refused:
         return refused
     if mismatch is not None:
@@ -94,6 +96,8 @@ def super_pod(tenant: Object, super_namespace: str, view: View) -> SuperPod | Wa
     for field in ("initContainers", "containers"):
         for container in spec.get(field) or ():
             translator.translate(container)
+    if translator.has_too_large:
+        return (_values_refusal("containers"),)
     translate_volumes(spec, tenant, rules)
     pull_always(spec, view)
     translate_affinity(spec, labels_of(tenant), view)
@@ -111,14 +115,17 @@ def super_pod(tenant: Object, super_namespace: str, view: View) -> SuperPod | Wa
     return SuperPod(body, has_more)
 
 
-def _paths(refused: tuple[Refusal, ...]) -> frozenset[str]:
-    return frozenset(each.path for each in refused)
-
-
 def annotations_refusal() -> Refusal:
     return Refusal(
         "metadata.annotations",
         f"with those that the pod has in the super cluster, larger than {MAX_ANNOTATION_BYTES} bytes",
+    )
+
+
+def _values_refusal(containers: str) -> Refusal:
+    return Refusal(
+        f"spec.{containers}",
+        f"variables with more than {MAX_VALUE_CHARS} characters of the pod's labels and annotations",
     )
 
 
@@ -138,13 +145,13 @@ def pod_environment(tenant: Object, view: View) -> PodEnvironment | Wait:
         return Wait(WAITS_FOR_API_SERVICE, "Service default/kubernetes has no super cluster IP yet")
     has_links = tenant["spec"].get("enableServiceLinks") is not False
     own = view.super_services(namespace_of(tenant)) if has_links else ()
-    entries = pod_variables(api_service, own)
-    if len(entries) * len(list(own_containers(tenant))) > _MAX_VARIABLES:
-        entries = pod_variables(api_service, ())
-    return PodEnvironment(address, entries)
+    containers = sum(1 for _ in own_containers(tenant))
+    return PodEnvironment(address, pod_variables(api_service, own, _MAX_VARIABLES // max(1, containers)))
 
 
-def ephemeral_containers(tenant: Object, names: frozenset[str], view: View) -> list[Object] | Wait:
+def ephemeral_containers(
+    tenant: Object, names: frozenset[str], view: View
+) -> list[Object] | Wait | tuple[Refusal, ...]:
     """The tenant's ephemeral containers of these names, as they are in the super pod."""
     variables = pod_environment(tenant, view)
     if isinstance(variables, Wait):
@@ -156,4 +163,4 @@ def ephemeral_containers(tenant: Object, names: frozenset[str], view: View) -> l
     for container in found:
         translator.translate(container)
     pull_always({"ephemeralContainers": found}, view)
-    return found
+    return (_values_refusal("ephemeralContainers"),) if translator.has_too_large else found

@@ -7,7 +7,7 @@ too, behind which a kubelet puts its own: a container with `envFrom` has the oth
 which makes them of the same Services.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from syncer.core.objects import Object, annotations_of, labels_of, name_of, namespace_of, uid_of
@@ -22,6 +22,9 @@ API_HOSTNAMES = ("kubernetes", "kubernetes.default", "kubernetes.default.svc")
 
 _HEADLESS = ("", "None")
 
+MAX_VALUE_CHARS = 512 << 10
+"""Of labels and annotations in variables: a third of the largest object that etcd takes."""
+
 
 def cluster_ip(service: Object | None) -> str:
     """The cluster IP of a Service; empty if it has none, or none yet."""
@@ -29,8 +32,11 @@ def cluster_ip(service: Object | None) -> str:
     return "" if found in _HEADLESS else found
 
 
-def service_variables(services: Iterable[Object]) -> dict[str, str]:
-    """The variables that a kubelet makes for Services (docker-link style included)."""
+def service_variables(services: Iterable[Object], most: int) -> dict[str, str]:
+    """The variables that a kubelet makes for Services (docker-link style included).
+
+    It ends once it has more than `most`.
+    """
     found: dict[str, str] = {}
     for service in services:
         address = cluster_ip(service)
@@ -40,6 +46,8 @@ def service_variables(services: Iterable[Object]) -> dict[str, str]:
         host = f"[{address}]" if ":" in address else address
         found[f"{prefix}_SERVICE_HOST"] = address
         for index, port in enumerate(service["spec"].get("ports") or ()):
+            if len(found) > most:
+                return found
             number, protocol = str(port.get("port")), str(port.get("protocol") or "TCP")
             url = f"{protocol.lower()}://{host}:{number}"
             if index == 0:
@@ -59,12 +67,17 @@ def _variable(name: str) -> str:
     return name.upper().replace("-", "_")
 
 
-def pod_variables(api_service: Object, own_services: Iterable[Object]) -> list[Object]:
+def pod_variables(api_service: Object, own_services: Iterable[Object], most: int) -> list[Object]:
     """The entries of `env` for a pod, sorted by name. `own_services` is empty without service links.
+
+    Of more than `most` only those of the API server. The kubelet adds the others from the same Services.
 
     The API server is called by its name, which its certificate has and `/etc/hosts` resolves.
     """
-    found = service_variables(own_services) | service_variables([api_service])
+    own = service_variables(own_services, most)
+    found = service_variables([api_service], most)
+    if len(found | own) <= most:
+        found = own | found
     found["KUBERNETES_SERVICE_HOST"] = API_HOSTNAMES[0]
     return [{"name": name, "value": found[name]} for name in sorted(found)]
 
@@ -87,8 +100,11 @@ class SourceKeys:
         self._view = view
         self._found: dict[tuple[str, str], frozenset[str]] = {}
 
-    def keys(self, references: Iterable[Object]) -> frozenset[str]:
-        """Those of the API server's Service among the variables of all these references."""
+    def given(self, references: Iterable[Object], names: Collection[str]) -> frozenset[str]:
+        """Those of the names that these references give a variable.
+
+        The names are few, and keys may be as many as a ConfigMap has room for, in each of the references.
+        """
         found: set[str] = set()
         for each in references:
             prefix = str(each.get("prefix") or "")
@@ -96,7 +112,9 @@ class SourceKeys:
                 reference = each.get(field)
                 if isinstance(reference, dict):
                     own = self._keys_of(kind, str(reference.get("name", "")))
-                    found.update(name for key in own if is_of_api(name := prefix + key))
+                    found.update(
+                        name for name in names if name.startswith(prefix) and name[len(prefix) :] in own
+                    )
         return frozenset(found)
 
     def _keys_of(self, kind: str, name: str) -> frozenset[str]:
@@ -108,9 +126,24 @@ class SourceKeys:
 
 
 class EnvTranslator:
-    """Makes the environment of one pod's containers."""
+    """Makes the environment of one pod's containers.
 
-    __slots__ = ("_annotations", "_labels", "_namespace", "_rules", "_sources", "_uid", "_variables")
+    `has_too_large`: the values of labels and annotations in it have more than MAX_VALUE_CHARS together, and
+    some are left out. Each entry may name one that is as large as the pod.
+    """
+
+    __slots__ = (
+        "_annotations",
+        "_labels",
+        "_left",
+        "_literals",
+        "_namespace",
+        "_rules",
+        "_sources",
+        "_uid",
+        "_variables",
+        "has_too_large",
+    )
 
     def __init__(
         self, tenant: Object, variables: list[Object], rules: MetadataRules, sources: SourceKeys
@@ -123,6 +156,9 @@ class EnvTranslator:
         self._sources = sources
         # Of the API server's Service the kubelet has other values: those of the super cluster.
         self._variables = {str(each["name"]): each for each in variables}
+        self._literals: dict[str, str | None] = {}
+        self._left = MAX_VALUE_CHARS
+        self.has_too_large = False
 
     def translate(self, container: Object) -> None:
         """Change one container, of any of the three lists."""
@@ -132,10 +168,9 @@ class EnvTranslator:
                 own[index] = self._reference(entry, source)
         variables = self._variables
         if references := container.get("envFrom"):
-            given = self._sources.keys(references)
-            variables = {
-                name: each for name, each in variables.items() if is_of_api(name) and name not in given
-            }
+            variables = {name: each for name, each in variables.items() if is_of_api(name)}
+            given = self._sources.given(references, variables)
+            variables = {name: each for name, each in variables.items() if name not in given}
             for reference in references:
                 _rename_root_ca(reference.get("configMapRef"))
         # A reference `$(NAME)` is expanded from entries before it and from `envFrom`; else from the kubelet's
@@ -155,8 +190,19 @@ class EnvTranslator:
     def _reference(self, entry: Object, source: Object) -> Object:
         _rename_root_ca(source.get("configMapKeyRef"))
         field = source.get("fieldRef")
-        literal = self._literal(str(field.get("fieldPath", ""))) if isinstance(field, dict) else None
-        return entry if literal is None else {"name": entry["name"], "value": literal}
+        if not isinstance(field, dict):
+            return entry
+        path = str(field.get("fieldPath", ""))
+        if path not in self._literals:
+            self._literals[path] = self._literal(path)
+        literal = self._literals[path]
+        if literal is None:
+            return entry
+        self._left -= len(literal)
+        if self._left < 0:
+            self.has_too_large = True
+            literal = ""
+        return {"name": entry["name"], "value": literal}
 
     def _literal(self, path: str) -> str | None:
         """The tenant's value of a field that the super pod has otherwise; None for one that is the same."""

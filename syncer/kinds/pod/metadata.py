@@ -138,22 +138,33 @@ def downward_items(pod: Object) -> Iterator[Object]:
 def _mounted_annotations(tenant: Object, rules: MetadataRules) -> dict[str, str]:
     """The annotations that downward API volumes of the super pod read, with the tenant's values now."""
     found = {}
-    for item in downward_items(tenant):
-        path = str(item["fieldRef"].get("fieldPath", ""))
+    # A pod may name one field in each of its items, and a field may be as large as the pod.
+    for path in dict.fromkeys(str(each["fieldRef"].get("fieldPath", "")) for each in downward_items(tenant)):
         field, key = split_field_path(path)
         values = metadata(tenant).get(field.removeprefix("metadata.")) or {}
         if path == "metadata.labels":
-            found[keys.MOUNTED_LABELS] = format_map(values)
+            found[keys.MOUNTED_LABELS] = format_map(values, MAX_ANNOTATION_BYTES)
         elif path == "metadata.annotations":
-            found[keys.MOUNTED_ANNOTATIONS] = format_map(values)
+            found[keys.MOUNTED_ANNOTATIONS] = format_map(values, MAX_ANNOTATION_BYTES)
         elif key in values and mounted_key(field, key) in mounted_path(path, rules):
             found[mounted_key(field, key)] = values[key]
     return found
 
 
-def format_map(values: dict[str, str]) -> str:
-    """Labels or annotations as the kubelet writes them to a file (pkg/fieldpath, FormatMap)."""
-    return "\n".join(f"{key}={quote(values[key])}" for key in sorted(values))
+def format_map(values: dict[str, str], max_chars: int) -> str:
+    """Labels or annotations as the kubelet writes them to a file (pkg/fieldpath, FormatMap).
+
+    It ends once it has more than `max_chars`: nobody takes what is larger.
+    """
+    lines, left = [], max_chars
+    for key in sorted(values):
+        if left < 0:
+            break
+        # Quoting makes no text shorter.
+        value = values[key][: left + 1]
+        lines.append(f"{key}={quote(value)}")
+        left -= len(lines[-1]) + 1
+    return "\n".join(lines)
 
 
 _ESCAPES = {
@@ -171,9 +182,12 @@ _ESCAPES = {
 
 def quote(text: str) -> str:
     """Text as Go's `%q` writes it."""
-    if text.isascii() and text.isprintable() and '"' not in text and "\\" not in text:
-        return f'"{text}"'
-    return '"' + "".join(map(_quoted, text)) + '"'
+    if text.isprintable():
+        escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+        return f'"{escaped}"'
+    # A character that occurs again is looked up.
+    quoted = {char: _quoted(char) for char in set(text)}
+    return '"' + "".join(map(quoted.__getitem__, text)) + '"'
 
 
 def _quoted(char: str) -> str:

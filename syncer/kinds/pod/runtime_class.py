@@ -5,10 +5,9 @@ Only the name of a class goes down, and only one that the policy lists. So no ob
 handler that the policy does not list. A super class counts only if it is published: tenants know those.
 """
 
-import json
 from typing import Any
 
-from syncer.core.objects import Object, is_deleting
+from syncer.core.objects import Object, is_deleting, text_of_value
 from syncer.core.view import View
 from syncer.kinds.published import is_published
 
@@ -54,17 +53,13 @@ def remove_class_scheduling(pod: Object, view: View) -> Object | None:
     tolerations, given = scheduling.get("tolerations"), spec.get("tolerations")
     if type(tolerations) is list and type(given) is list:
         # As text, since a tenant may have thousands of both.
-        of_class = {_text(each) for each in tolerations}
-        spec["tolerations"] = [each for each in given if _text(each) not in of_class]
+        of_class = {text_of_value(each) for each in tolerations}
+        spec["tolerations"] = [each for each in given if text_of_value(each) not in of_class]
     return own
 
 
 def _fields(value: Any) -> Object:
     return value if type(value) is dict else {}
-
-
-def _text(value: Any) -> str:
-    return json.dumps(value, sort_keys=True)
 
 
 def _is_of_handler(found: Object, handler: Any) -> bool:

@@ -8,7 +8,7 @@ values that the super cluster added are not taken away.
 from collections.abc import Iterable
 from typing import Any
 
-from syncer.core.objects import Object, name_of, namespace_of, uid_of
+from syncer.core.objects import Object, annotations_of, name_of, namespace_of, text_of_value, uid_of
 from syncer.core.plan import Action, Patch, Refusal, Side, Wait
 from syncer.core.view import View
 from syncer.kinds import judgement
@@ -65,6 +65,8 @@ def plan_updates(
         containers = ephemeral_containers(tenant, added, view)
         if isinstance(containers, Wait):
             waiting = containers
+        elif isinstance(containers, tuple):
+            return ready, containers, None
         else:
             body = {"spec": {"ephemeralContainers": containers}}
             actions.append(_patch(found, body, subresource="ephemeralcontainers"))
@@ -112,7 +114,8 @@ def _spec_patch(tenant: Object, found: Object) -> Object:
     if own.get("terminationGracePeriodSeconds") == 1 and grace is not None and grace < 0:
         patch["terminationGracePeriodSeconds"] = 1
     tolerations = actual.get("tolerations") or []
-    more = [each for each in own.get("tolerations") or () if each not in tolerations]
+    tolerated = {text_of_value(each) for each in tolerations}
+    more = [each for each in own.get("tolerations") or () if text_of_value(each) not in tolerated]
     if more:
         patch["tolerations"] = [*tolerations, *more]
     if actual.get("schedulingGates"):
@@ -125,7 +128,7 @@ def _gated_patch(own: Object, found: Object) -> Object:
     actual: Object = found["spec"]
     patch: Object = {}
     held = {str(gate.get("name")) for gate in own.get("schedulingGates") or ()}
-    brought = ((found["metadata"].get("annotations") or {}).get(keys.SCHEDULING_GATES) or "").split(",")
+    brought = set(annotations_of(found).get(keys.SCHEDULING_GATES, "").split(","))
     removed = [
         {"$patch": "delete", "name": gate["name"]}
         for gate in actual["schedulingGates"]

@@ -6,14 +6,14 @@ from collections.abc import AsyncIterator
 import pytest
 
 from daemonkit.fairness.scheduler import TenantScheduler
-from daemonkit.kube.resources import CONFIG_MAPS, NAMESPACES
+from daemonkit.kube.resources import CONFIG_MAPS, NAMESPACES, SERVICES
 from daemonkit.kube.store import Added, Change, DecodeFailed, Deleted
 from daemonkit.tasks import Tasks
 from devkit.kube.cluster import Cluster, ClusterSettings
 from devkit.kube.in_process import InProcessClient
 from devkit.kube.storage import Object, Storage
 from syncer.caches.cached_object import CachedMetadata, CachedObject
-from syncer.caches.super_cluster import SuperCaches, SuperChange
+from syncer.caches.super_cluster import MAX_SERVICES, MAX_SERVICES_BYTES, SuperCaches, SuperChange
 from syncer.kinds import persistent_volume, table
 from tenancy import keys
 
@@ -58,6 +58,25 @@ async def test_what_a_tenant_has_is_found_by_its_namespaces() -> None:
     assert caches.owned_namespaces("green") == []
     assert list(caches.names_in("ConfigMap", "red-web")) == ["b"]
     assert list(caches.names_in("ConfigMap", "red-db")) == []
+    await tasks.close(1.0)
+
+
+@pytest.mark.parametrize(
+    ("count", "ports", "is_read"),
+    [(MAX_SERVICES, 1, True), (MAX_SERVICES + 1, 1, False), (2, MAX_SERVICES_BYTES // 20, False)],
+)
+async def test_services_that_take_long_to_read_give_no_variables(
+    count: int, ports: int, is_read: bool
+) -> None:
+    cluster = Cluster(Storage(), ClusterSettings(), clock=lambda: 0.0)
+    caches = SuperCaches(InProcessClient(cluster), table.kinds(()), lambda _: None)
+    tasks = Tasks("test")
+    for number in range(count):
+        service = _config_map("red-web", f"s-{number}") | {"spec": {"ports": [{"port": 1}] * ports}}
+        cluster.storage.put(SERVICES, service)
+    caches.start(tasks, TenantScheduler().open("super cluster"))
+    await caches.wait_synced()
+    assert len(caches.services("red-web")) == (count if is_read else 0)
     await tasks.close(1.0)
 
 

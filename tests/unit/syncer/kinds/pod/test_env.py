@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from syncer.core.objects import Object
-from syncer.kinds.pod.env import service_variables
-from tests.unit.syncer.kinds.pod.pods import UID, created, pod, service, view
+from syncer.kinds.pod.env import MAX_VALUE_CHARS, service_variables
+from tests.unit.syncer.kinds.pod.pods import UID, brief, created, plan, pod, service, view
 from tests.unit.syncer.kinds.pod.test_sync import API_VARIABLES
 
 
@@ -69,7 +69,7 @@ from tests.unit.syncer.kinds.pod.test_sync import API_VARIABLES
     ],
 )
 def test_variables_of_a_service(found: Object, expected: dict[str, str]) -> None:
-    assert service_variables([found]) == expected
+    assert service_variables([found], 100) == expected
 
 
 def env_of(spec: Object, *services: Object, **meta: Any) -> list[Object]:
@@ -234,3 +234,30 @@ def test_references_to_the_root_ca_are_renamed() -> None:
             all_of("tenant-kube-root-ca.crt"),
             {"secretRef": {"name": "kube-root-ca.crt"}},
         ]
+
+
+def _named(count: int, path: str = "metadata.annotations['k8s.io/a']") -> Object:
+    entries = [{"name": f"A{n}", "valueFrom": {"fieldRef": {"fieldPath": path}}} for n in range(count)]
+    return {"containers": [{"name": "c", "env": entries}]}
+
+
+def test_variables_repeat_a_large_annotation_only_so_often() -> None:
+    large = {"k8s.io/a": "x" * (MAX_VALUE_CHARS // 4)}
+    assert brief(plan(pod(_named(4), annotations=large), None, view())) == [("create", "super")]
+
+    refused = plan(pod(_named(5), annotations=large), None, view())
+
+    assert [each.path for each in refused.refusals] == ["spec.containers"]
+    assert str(MAX_VALUE_CHARS) in refused.refusals[0].message
+
+
+def test_services_with_more_ports_than_a_pod_has_room_for_are_left_to_the_kubelet() -> None:
+    own = service("plain", "web", "1.2.3.4", *({"port": n} for n in range(1, 5_000)))
+    assert "WEB_SERVICE_HOST" not in {each["name"] for each in env_of({"containers": [{"name": "c"}]}, own)}
+
+
+def test_a_reference_brings_its_variable_before_the_entry() -> None:
+    entries = [{"name": "A", "value": "$$(WEB_SERVICE_HOST) $($(WEB_SERVICE_PORT)"}]
+    found = [each["name"] for each in env_of({"containers": [{"name": "c", "env": entries}]}, WEB)]
+    before = found[: found.index("A")]
+    assert before == ["WEB_SERVICE_HOST", "WEB_SERVICE_PORT"]

@@ -207,8 +207,8 @@ def test_values_are_quoted_as_go_does(text: str, expected: str) -> None:
 
 
 def test_maps_are_written_as_the_kubelet_does() -> None:
-    assert format_map({"b": "2", "a": "1"}) == 'a="1"\nb="2"'
-    assert format_map({}) == ""
+    assert format_map({"b": "2", "a": "1"}, 100) == 'a="1"\nb="2"'
+    assert format_map({}, 100) == ""
 
 
 def test_keys_of_mounted_values_differ_and_fit() -> None:
