@@ -32,7 +32,7 @@ _SCHEMAS = json.loads((Path(__file__).parent / "kube_schemas" / "schemas.json").
 _MAX_NESTING = 1
 CHARS = 16
 """Of a text so many characters are one step."""
-_FIRST = 4
+_FIRST = 6
 """Sizes that are measured are this, twice and four times as much."""
 _LARGER = 48
 
@@ -251,7 +251,7 @@ def _excess(measure: Callable[[Sizes], int], places: Sequence[str], first: int =
     """The work that four times the size takes beyond what twice the size foretells; 0 is linear."""
     one, two, four = (measure(dict.fromkeys(places, first * factor)) for factor in (1, 2, 4))
     # Sorting takes a little more than linear.
-    return (four - two) - 2 * (two - one) - 30 * first
+    return (four - two) - 2 * (two - one) - 20 * first
 
 
 def _fewest(measure: Callable[[Sizes], int], places: Sequence[str]) -> list[str]:

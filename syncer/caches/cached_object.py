@@ -28,6 +28,9 @@ _FASTEST = 1
 # API servers take any segment of a path as a name of some kinds, but no `.`, `..`, `/` and `%`.
 _PATH_NAME = re.compile(r"""[!"$&-.0->@-~]{1,253}""")
 
+MAX_PLANNED_VALUES = 20_000
+"""Of an object that goes down: a plan takes 0.2 to 2 us for each (docs/decisions/0058-*.md has by kind)."""
+
 # A text of its own in a tuple.
 _ADDRESS_BYTES = 64
 
@@ -208,7 +211,10 @@ def parse_super_pod(raw: msgspec.Raw | bytes) -> CachedObject:
 
 
 def _parse(
-    raw: msgspec.Raw | bytes, *, is_shared: bool = False, parts: tuple[str, ...] | None = None
+    raw: msgspec.Raw | bytes,
+    *,
+    is_shared: bool = False,
+    parts: tuple[str, ...] | None = None,
 ) -> tuple[CachedObject, dict[str, msgspec.Raw]]:
     """The object, and the fields of its body. `is_shared`: with the foreign fields of `parts`."""
     if deep_json.has_too_many_values(raw):
@@ -272,13 +278,17 @@ def parse_secret(raw: msgspec.Raw | bytes) -> CachedObject:
     return found
 
 
-def parser_of(kind: str) -> Callable[[msgspec.Raw | bytes], CachedObject]:
-    """How a tenant's objects of a kind are parsed: they have the shape of their kind, or are unreadable."""
+def parser_of(kind: str, most: int = deep_json.MAX_VALUES) -> Callable[[msgspec.Raw | bytes], CachedObject]:
+    """How a tenant's objects of a kind are parsed: they have the shape of their kind, or are unreadable.
+
+    And so are those of more than `most` values.
+    """
     base = parse_with_spec if kind in ("Pod", "PersistentVolume") else parse
 
     def parsed(raw: msgspec.Raw | bytes) -> CachedObject:
-        if not deep_json.has_too_many_values(raw):
-            shapes.check(kind, raw)
+        if deep_json.has_too_many_values(raw, most):
+            raise msgspec.ValidationError(f"an object of more than {most} values")
+        shapes.check(kind, raw)
         return base(raw)
 
     return parsed

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from daemonkit.fairness.scheduler import Account
+from daemonkit.kube import deep_json
 from daemonkit.kube.byte_budget import ByteBudget
 from daemonkit.kube.credentials import Credentials
 from daemonkit.kube.freshness import Failure
@@ -23,6 +24,7 @@ from daemonkit.kube.resources import NODES, Key
 from daemonkit.kube.store import Added, Change, DecodeFailed, Deleted, Modified, UndecodableDeleted
 from daemonkit.tasks import Tasks
 from syncer.caches.cached_object import (
+    MAX_PLANNED_VALUES,
     CachedObject,
     is_verified,
     last_observed,
@@ -151,7 +153,7 @@ class TenantSession:
         return Reflector(
             self.reader,
             sync.kind.resource,
-            parser_of(kind),
+            parser_of(kind, _most_values(sync)),
             budget=self.cache_budget,
             may_be_absent=True,
             on_change=lambda changes: self._changed(kind, changes),
@@ -620,6 +622,11 @@ class TenantSession:
 
     def view(self) -> TenantView:
         return TenantView(self, self._super, self._kinds)
+
+
+def _most_values(sync: KindSync) -> int:
+    """Of what only comes up a plan reads metadata, and a tenant's own may be large: definitions are."""
+    return deep_json.MAX_VALUES if sync.scope in (Scope.PUBLISHED, Scope.CLAIMED) else MAX_PLANNED_VALUES
 
 
 def _note_rest(kind: str, cached: CachedObject) -> None:

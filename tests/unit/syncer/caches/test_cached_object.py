@@ -6,12 +6,14 @@ import msgspec
 import pytest
 
 from syncer.caches.cached_object import (
+    MAX_PLANNED_VALUES,
     CachedObject,
     has_moved,
     is_verified,
     last_observed,
     parse,
     parse_with_spec,
+    parser_of,
 )
 
 
@@ -215,3 +217,15 @@ def test_what_stands_beside_a_compressed_body_has_its_size() -> None:
     found.compress()
     assert len(found.body) < 1_000
     assert found.size_bytes > 10_000 + 1_000 * 64
+
+
+@pytest.mark.parametrize("kind", ["Pod", "ConfigMap", "Widget"])
+def test_what_goes_down_has_no_more_values_than_a_step_plans(kind: str) -> None:
+    parser = parser_of(kind, MAX_PLANNED_VALUES)
+
+    def body(values: int) -> bytes:
+        return b'{"metadata":{"name":"a"},"more":[' + b",".join([b"0"] * values) + b"]}"
+
+    assert parser(body(MAX_PLANNED_VALUES - 10)).metadata.name == "a"
+    with pytest.raises(msgspec.ValidationError, match=f"more than {MAX_PLANNED_VALUES} values"):
+        parser(body(MAX_PLANNED_VALUES + 10))
