@@ -282,12 +282,18 @@ class Engine:
         if isinstance(session.policy, str) and _creates_in_super(plan):
             plan = replace(plan, down=Half(wait=Wait("SyncPolicyUnusable", session.policy)))
         digests = {each: _digest(plan.half(each)) for each in directions}
-        due = {each for each in directions if self._is_due(session, item, each, digests[each])}
+        due = {each for each in directions if not self._postpone(session, item, each, digests[each])}
         if Direction.DOWN in due:
             plan = session.quota.admit(item, plan, found)
         self._metrics.plans.inc()
         # Before any request: what changes during one has the item planned again.
-        session.note_looked(item, view.looked if plan.is_stopped else _of_others(view.looked, item))
+        # But not what the plan makes itself: the tokens of a pod.
+        looked = view.looked - {
+            (Side.SUPER, "Secret", each.namespace, each.secret_name)
+            for each in plan.actions
+            if isinstance(each, IssueTokens)
+        }
+        session.note_looked(item, looked if plan.is_stopped else _of_others(looked, item))
         if plan.is_stopped:
             await self._report(session, item, plan, tenant)
         is_done = True
@@ -330,15 +336,15 @@ class Engine:
             session.note_verified(item, versions.tenant_version, versions.super_version)
         return None
 
-    def _is_due(self, session: TenantSession, item: SyncKey, direction: Direction, digest: bytes) -> bool:
-        """Whether a half may be carried out now: not the very one that failed, before its backoff ends."""
+    def _postpone(self, session: TenantSession, item: SyncKey, direction: Direction, digest: bytes) -> bool:
+        """Leave the very half that failed until its backoff ends; returns whether that is so."""
         failed = self._failed.get((session.tenant.key, item, direction))
         if failed is None or failed.digest != digest:
-            return True
+            return False
         wait_s = self._queue.wait_s(failed.due_s)
         if wait_s > 0:
             self._queue.add_after(session, item, wait_s)
-        return wait_s <= 0
+        return wait_s > 0
 
     def _note_success(self, session: TenantSession, item: SyncKey, direction: Direction) -> None:
         self._failed.pop((session.tenant.key, item, direction), None)

@@ -19,7 +19,7 @@ POLICY = SyncPolicy(quota=(("count/pods", 2 * ONE), ("requests.cpu", 4 * ONE)))
 STATUS = Patch(Side.TENANT, KIND, "web", "a", "u", {"status": {"phase": "Running"}}, "status")
 
 
-class _World:
+class _OneTenant:
     """A quota, and what the caches have."""
 
     def __init__(self, policy: SyncPolicy = POLICY, **overhead: Object) -> None:
@@ -62,7 +62,7 @@ def _plan(name: str, *cpus: str, found: Object | None) -> Plan:
 
 
 def test_what_was_allowed_counts_before_the_caches_show_it() -> None:
-    world = _World()
+    world = _OneTenant()
     assert world.admit("a", "3")
     assert not world.admit("b", "2")
     assert world.admit("b", "1")
@@ -70,7 +70,7 @@ def test_what_was_allowed_counts_before_the_caches_show_it() -> None:
 
 
 def test_what_the_caches_show_counts_once() -> None:
-    world = _World()
+    world = _OneTenant()
     assert world.admit("a", "2")
     world.quota.written(("Pod", "web", "a"), "7", None)
     world.show("a", "7", "2")
@@ -78,7 +78,7 @@ def test_what_the_caches_show_counts_once() -> None:
 
 
 def test_the_end_of_an_earlier_object_is_not_that_of_the_new_one() -> None:
-    world = _World()
+    world = _OneTenant()
     world.show("a", "1", "1")
     assert world.admit("a", "3")  # its name is free in the super cluster
     world.end("a")
@@ -88,7 +88,7 @@ def test_the_end_of_an_earlier_object_is_not_that_of_the_new_one() -> None:
 
 def test_a_size_counts_until_the_caches_have_its_version() -> None:
     """An event that was on its way has the old size."""
-    world = _World()
+    world = _OneTenant()
     world.show("a", "1", "1")
     assert world.admit("a", "4", found=_pod("a", "1"))
     world.quota.written(("Pod", "web", "a"), "9", world.cached["a"])
@@ -100,7 +100,7 @@ def test_a_size_counts_until_the_caches_have_its_version() -> None:
 
 
 def test_a_new_list_shows_all_that_was_written() -> None:
-    world = _World()
+    world = _OneTenant()
     world.show("a", "1", "1")
     assert world.admit("a", "4", found=_pod("a", "1"))
     world.quota.written(("Pod", "web", "a"), "9", world.cached["a"])
@@ -109,14 +109,14 @@ def test_a_new_list_shows_all_that_was_written() -> None:
 
 
 def test_what_was_refused_by_the_api_server_counts_no_more() -> None:
-    world = _World()
+    world = _OneTenant()
     assert world.admit("a", "4")
     assert world.quota.forget(("Pod", "web", "a"))
     assert world.admit("b", "4")
 
 
 def test_a_refused_plan_goes_up_and_deletes() -> None:
-    world = _World()
+    world = _OneTenant()
     item = ("Pod", "web", "a")
     kept = world.quota.admit(item, _plan("a", "5", found=_pod("a", "1")), _pod("a", "1"))
     assert (kept.actions, kept.is_partial, len(kept.refusals)) == ((STATUS,), True, 1)
@@ -128,7 +128,7 @@ def test_a_refused_plan_goes_up_and_deletes() -> None:
 
 
 def test_what_has_no_room_is_planned_again_once_something_ends() -> None:
-    world = _World()
+    world = _OneTenant()
     world.show("a", "1", "4")
     assert not world.admit("b", "1")
     assert world.end("a")
@@ -138,7 +138,7 @@ def test_what_has_no_room_is_planned_again_once_something_ends() -> None:
 
 
 def test_a_pod_that_ended_makes_room() -> None:
-    world = _World()
+    world = _OneTenant()
     world.show("a", "1", "4")
     ended = parse(json.dumps(_pod("a", "4") | {"status": {"phase": "Succeeded"}}).encode())
     assert world.quota.changed(("Pod", "web", "a"), ended, is_relisting=False)
@@ -146,14 +146,14 @@ def test_a_pod_that_ended_makes_room() -> None:
 
 
 def test_what_the_runtime_class_adds_counts_from_the_first() -> None:
-    world = _World(kata={"cpu": "1"})
+    world = _OneTenant(kata={"cpu": "1"})
     plan = Plan(Half((Create(Side.SUPER, KIND, _pod("a", "4", runtimeClassName="kata")),)))
     refused = world.quota.admit(("Pod", "web", "a"), plan, None).refusals
     assert "requests.cpu 5 more" in refused[0].message
 
 
 def test_a_large_object_may_be_written_anew_at_the_limit() -> None:
-    world = _World(SyncPolicy(quota=(("vcnode.io/stored-bytes", 1_000 * ONE),)))
+    world = _OneTenant(SyncPolicy(quota=(("vcnode.io/stored-bytes", 1_000 * ONE),)))
     world.totals = Totals(1_000, Counter({"Pod": 1}))
     found: Object = {"metadata": {"name": "a"}, "data": {"text": "x" * 900}}
     for text, is_allowed in (("y" * 900, True), ("y" * 800, True), ("y" * 901, False)):
@@ -163,7 +163,7 @@ def test_a_large_object_may_be_written_anew_at_the_limit() -> None:
 
 
 def test_tokens_wait_for_room() -> None:
-    world = _World()
+    world = _OneTenant()
     assert world.quota.wait_for_room() is None
     world.totals.stored_bytes = 128 << 20
     assert isinstance(world.quota.wait_for_room(), Wait)

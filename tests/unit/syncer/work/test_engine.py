@@ -74,7 +74,7 @@ class _AnsweringSession:
         return None
 
     def view(self) -> Any:
-        return SimpleNamespace(looked=())
+        return SimpleNamespace(looked=set())
 
     def note_looked(self, *_: object) -> None: ...
 
@@ -111,7 +111,7 @@ class _AnsweringSession:
     def done(self, *_: object) -> None: ...
 
 
-class _Worker:
+class _OneItem:
     """An engine that works on one item, whose plan is always the same."""
 
     def __init__(self, world: _AnsweringSession, plan: Plan = PLAN) -> None:
@@ -128,7 +128,7 @@ class _Worker:
 
 
 async def _work(world: _AnsweringSession, plan: Plan = PLAN) -> None:
-    await _Worker(world, plan).work()
+    await _OneItem(world, plan).work()
 
 
 async def test_a_plan_is_carried_out_in_order() -> None:
@@ -168,7 +168,7 @@ async def test_what_is_refused_one_way_does_not_stop_the_other(refusing: Side) -
     """A resize is refused below, then the container crashes: the tenant must see that."""
     world = _AnsweringSession(detaches=False)
     world.refuses = [refusing]
-    worker = _Worker(world, Plan(Half((RESIZE,)), Half((SHOW,))))
+    worker = _OneItem(world, Plan(Half((RESIZE,)), Half((SHOW,))))
     await worker.work()
     failed = Direction.DOWN if refusing is Side.SUPER else Direction.UP
     assert (world.writes, world.retried) == (["super PATCH", "tenant PATCH"], [failed])
@@ -178,7 +178,7 @@ async def test_what_is_refused_one_way_does_not_stop_the_other(refusing: Side) -
 async def test_each_direction_has_a_backoff_of_its_own() -> None:
     world = _AnsweringSession(detaches=False)
     world.refuses = [Side.SUPER]
-    worker = _Worker(world, Plan(Half((RESIZE,)), Half((SHOW,))))
+    worker = _OneItem(world, Plan(Half((RESIZE,)), Half((SHOW,))))
     await worker.work()
     # What comes up changes meanwhile: the resize waits until its time.
     world.writes.clear()
