@@ -27,8 +27,8 @@ from tests.unit.syncer.worlds import (
 
 pytestmark = pytest.mark.asyncio
 
-# `red` + `blue-green` and `red-blue` + `green` join to one name; `red` + `blue` is the root of `red-blue`.
-TENANTS = {"one": "red", "two": "red-blue"}
+# Two keys of which one continues the other, as `red` and `red-blue`, are refused: `ClusterKeyTaken`.
+TENANTS = {"one": "red", "two": "redblue"}
 # Two namespaces of `red` whose cut names end in one hash.
 _N = "n" * 55
 HASHED = (f"{_N}00000170", f"{_N}000002db")
