@@ -147,7 +147,7 @@ async def test_a_plan_ends_with_its_session() -> None:
 async def test_a_patch_that_changed_nothing_is_not_sent_again() -> None:
     """A server put its default in the place of what the patch takes away: each plan would send it anew."""
     world = _AnsweringSession(detaches=False)
-    worker = _Worker(world, Plan(up=Half((SHOW,))))
+    worker = _OneItem(world, Plan(up=Half((SHOW,))))
     await worker.work()
     await worker.work()
     assert world.writes == ["tenant PATCH"]
