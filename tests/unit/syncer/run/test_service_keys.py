@@ -34,6 +34,15 @@ async def test_a_tenant_whose_key_continues_anothers_is_refused() -> None:
         assert _problem(world, "one") == ""
 
 
+async def test_the_longer_key_is_refused_also_where_it_is_found_first() -> None:
+    """Each replica decides so by all keys: another order would be another answer."""
+    world = World({"first": "acme-blue", "second": "acme"})
+    async with running(world):
+        await asyncio.sleep(20)
+        phases = {name: each["phase"] for name, each in world.status().items()}
+        assert phases == {"first": "Unusable", "second": "Synced"}
+
+
 async def test_who_comes_later_with_a_shorter_key_is_refused_and_the_other_goes_on() -> None:
     world = World({"two": "acme-blue"})
     async with running(world):
