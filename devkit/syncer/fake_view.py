@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from syncer.core.objects import Object, labels_of, name_of, namespace_of, uid_of
 from syncer.core.tenant_cluster import TenantCluster
 from syncer.core.view import PodFacts, SyncSettings
-from syncer.kinds.endpoints import addresses_of
 from syncer.policy.sync_policy import DEFAULT, SyncPolicy
 from syncer.vnodes.desired import is_own_vnode
 from tenancy.super_names import SuperNames
@@ -50,7 +49,7 @@ class FakeView:
         if pod is None:
             return None
         node = (pod.get("spec") or {}).get("nodeName") or ""
-        return PodFacts(namespace_of(pod), uid_of(pod), node, tuple(sorted(addresses_of(pod))))
+        return PodFacts(namespace_of(pod), uid_of(pod), node, tuple(sorted(_addresses_of(pod))))
 
     def super_services(self, namespace: str) -> Iterable[Object]:
         target = self.super_namespace(namespace)
@@ -62,7 +61,7 @@ class FakeView:
         found = [
             each for each in self.super_objects if (each.get("kind"), namespace_of(each)) == ("Pod", target)
         ]
-        return {address for each in found for address in addresses_of(each)}
+        return {address for each in found for address in _addresses_of(each)}
 
     def api_server_addresses(self) -> Collection[str]:
         return self.api_server
@@ -85,3 +84,11 @@ def _find(objects: list[Object], kind: str, namespace: str, name: str) -> Object
         if (each.get("kind"), namespace_of(each), name_of(each)) == (kind, namespace, name):
             return copy.deepcopy(each)
     return None
+
+
+def _addresses_of(pod: Object) -> set[str]:
+    """The addresses that a super pod holds. One that has ended holds none: they may be another pod's."""
+    status = pod.get("status") or {}
+    if (pod.get("spec") or {}).get("hostNetwork") or status.get("phase") in ("Succeeded", "Failed"):
+        return set()
+    return {str(each.get("ip")) for each in status.get("podIPs") or ()}

@@ -5,9 +5,6 @@ They have only the fields that decide something. An object with a field of anoth
 decoded: it is unreadable, which is distinct from missing.
 """
 
-from collections.abc import Mapping
-from typing import Any
-
 import msgspec
 
 from daemonkit.kube.resources import ObjectMeta, Resource
@@ -134,29 +131,3 @@ class VirtualClusterObject(_ObjectStruct, frozen=True):
 
 
 AnyObject = PodObject | ServiceObject | NetworkObject | NamespaceObject | VirtualClusterObject
-
-_KINDS: Mapping[tuple[str, str], type[AnyObject]] = {
-    ("v1", "Pod"): PodObject,
-    ("v1", "Service"): ServiceObject,
-    ("v1", "Namespace"): NamespaceObject,
-    ("arktos.futurewei.com/v1", "Network"): NetworkObject,
-    ("tenancy.x-k8s.io/v1alpha1", "VirtualCluster"): VirtualClusterObject,
-}
-
-
-class ObjectDecodeError(ValueError):
-    """A JSON object has not the fields of its kind."""
-
-
-def decode_object(item: Mapping[str, Any]) -> AnyObject | None:
-    """Decode one JSON object by its `apiVersion` and `kind`; None for any other kind.
-
-    Raises ObjectDecodeError.
-    """
-    kind = _KINDS.get((str(item.get("apiVersion")), str(item.get("kind"))))
-    if kind is None:
-        return None
-    try:
-        return msgspec.convert(item, kind)
-    except msgspec.ValidationError as error:
-        raise ObjectDecodeError(f"{item.get('kind')}: {error}") from error

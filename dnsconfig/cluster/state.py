@@ -2,18 +2,15 @@
 """What the super cluster contained at one moment, as far as resolvers depend on it."""
 
 import enum
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from daemonkit.kube.resources import Key
 from dnsconfig.cluster.objects import (
-    AnyObject,
     NamespaceObject,
     NetworkObject,
     ServiceObject,
     VirtualClusterObject,
-    decode_object,
 )
 from tenancy import keys, names
 
@@ -112,25 +109,3 @@ class ClusterState:
     def virtual_clusters_of(self, tenant: str) -> tuple[VirtualClusterObject, ...]:
         """The VirtualClusters with this key; valid only if there is at most one."""
         return tuple(self._by_key.get(tenant, ()))
-
-
-def cluster_state_of(
-    items: Iterable[Mapping[str, Any]], settings: ResolverSettings = ResolverSettings()
-) -> ClusterState:
-    """A fully synced state of JSON objects. Raises ObjectDecodeError."""
-    found: dict[type[AnyObject], dict[Key, Any]] = {}
-    for item in items:
-        value = decode_object(item)
-        if value is not None:
-            meta = value.metadata
-            found.setdefault(type(value), {})[meta.namespace, meta.name] = value
-    namespaces = {name: value for (_, name), value in found.get(NamespaceObject, {}).items()}
-    return ClusterState(
-        namespaces,
-        found.get(ServiceObject, {}),
-        found.get(NetworkObject, {}),
-        found.get(VirtualClusterObject, {}),
-        synced_namespaces=frozenset(namespaces),
-        absences=dict.fromkeys(namespaces, Absence.CONFIRMED),
-        settings=settings,
-    )

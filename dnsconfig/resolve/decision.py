@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Decides one pod's resolver and whether its containers may start, and records what led there."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
-from dnsconfig.cluster.objects import ObjectDecodeError, PodDnsConfig, PodObject, PodSpec, decode_object
+from dnsconfig.cluster.objects import PodDnsConfig, PodObject, PodSpec
 from dnsconfig.cluster.state import ClusterState, NamespaceOwner
 from dnsconfig.resolve import node_resolver
 from dnsconfig.resolve.network import (
@@ -227,34 +226,3 @@ def node_dns_of(text: str | None, ips: Sequence[str] = (), path: str = "the node
     except NodeResolverError as error:
         waiting = PodWaiting(WaitReason.NODE_RESOLVER_INVALID, f"{path} cannot be used: {error}")
         return NodeDns(waiting, tuple(ips))
-
-
-class NoResolverError(ValueError):
-    """The pod waits, or is not a tenant's."""
-
-
-def resolv_conf_of(
-    pod: Mapping[str, Any],
-    state: ClusterState,
-    node_resolv_conf: str | None,
-    cluster_domain: str | None = None,
-) -> str:
-    """The resolv.conf of one pod, given as JSON, for comparisons with a real kubelet's.
-
-    `cluster_domain` replaces the tenant's (an empty one is the kubelet's without the flag).
-    Raises NoResolverError and ObjectDecodeError.
-    """
-    value = decode_object(pod)
-    if not isinstance(value, PodObject):
-        raise ObjectDecodeError("expected a v1 Pod")
-    if cluster_domain is not None:
-        tenant = value.metadata.annotations.get(keys.CLUSTER, "")
-        settings = replace(state.settings, tenant_domains={tenant: cluster_domain})
-        state = replace(state, settings=settings)
-    decision = decide(value, state, node_dns_of(node_resolv_conf))
-    if decision is None:
-        raise NoResolverError("the pod is not a tenant's")
-    text = decision.text
-    if text is None or decision.waiting is not None:
-        raise NoResolverError("no reason" if decision.waiting is None else decision.waiting.message)
-    return text

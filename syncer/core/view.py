@@ -79,7 +79,10 @@ class View(Protocol):
         """
 
     def pod_addresses(self, namespace: str) -> Collection[str]:
-        """The addresses that the tenant's super pods of a namespace hold now (`addresses_of`)."""
+        """The addresses that the tenant's super pods of a namespace hold now.
+
+        One that has ended holds none: they may be another pod's.
+        """
 
     def api_server_addresses(self) -> Collection[str]:
         """Where the tenant's API server is by others' word than the tenant's, as text of `ipaddress`."""

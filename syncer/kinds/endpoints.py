@@ -101,14 +101,6 @@ class _Either(Collection[str]):
         return sum(map(len, self._both))
 
 
-def addresses_of(pod: Object) -> set[str]:
-    """The addresses that a super pod holds. One that has ended holds none: they may be another pod's."""
-    status = pod.get("status") or {}
-    if (pod.get("spec") or {}).get("hostNetwork") or status.get("phase") in ("Succeeded", "Failed"):
-        return set()
-    return {str(each.get("ip")) for each in status.get("podIPs") or ()}
-
-
 def without_refused(
     plan: Plan,
     kind: SyncedKind,

@@ -16,10 +16,11 @@ from dataclasses import dataclass
 import pytest
 
 from dns_webhook.patch import spec_fields
-from dnsconfig.cluster.objects import PodObject, decode_object
-from dnsconfig.cluster.state import ResolverSettings, cluster_state_of
+from dnsconfig.cluster.objects import PodObject
+from dnsconfig.cluster.state import ResolverSettings
 from dnsconfig.resolve.decision import decide, node_dns_of
 from tenancy import keys
+from tests.cluster_states import cluster_state_of, decode_object
 from tests.k8s.ring.api import JsonObject
 from tests.k8s.ring.cluster import Ring
 from tests.k8s.ring.coredns import NetworkDns, serving_names

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 import pytest
 
-from dnsconfig.cluster.objects import PodObject, decode_object
-from dnsconfig.cluster.state import cluster_state_of
+from dnsconfig.cluster.objects import PodObject
 from dnsconfig.resolve.decision import decide, node_dns_of
 from dnsconfig.resolve.resolver import DnsClass
 from tests.cases.dns.load import FORBIDDEN_PREFIX, HOST, DnsCase, load
+from tests.cluster_states import cluster_state_of, decode_object
 from tests.k8s.ring import gate_networks, webhook
 from tests.k8s.ring.api import JsonObject, KubernetesApi
 from tests.k8s.ring.cluster import Ring

@@ -26,12 +26,13 @@ from typing import Any
 
 import pytest
 
-from dnsconfig.cluster.objects import PodObject, decode_object
-from dnsconfig.cluster.state import ClusterState, ResolverSettings, cluster_state_of
+from dnsconfig.cluster.objects import PodObject
+from dnsconfig.cluster.state import ClusterState, ResolverSettings
 from dnsconfig.resolve.decision import ResolverDecision, decide, node_dns_of
 from kata_bridge.cri.client import CriClient, CriError
 from kata_bridge.cri.messages import PodSandboxState
 from tenancy import keys
+from tests.cluster_states import cluster_state_of, decode_object
 from tests.k8s.ring import dns_pods
 from tests.k8s.ring.api import JsonObject
 from tests.k8s.ring.cluster import Ring

@@ -10,7 +10,7 @@ import msgspec
 from daemonkit.kube import deep_json
 from tenancy.ownership import OwnerIndex
 from vnagent.core.list_splitter import Item
-from vnagent.pages.node_cpu import CpuReading, CpuSample, NodeCpu
+from vnagent.pages.node_cpu import CpuReading, CpuSample
 
 JSON = "application/json"
 # The text format that the kubelet answers with where no other is asked for.
@@ -71,13 +71,6 @@ class PageKind(Generic[Parsed]):
     # Only for a list whose items are objects that tenants write, and so as large as they like.
     collector: Callable[[], Collector[Parsed]] | None = None
     read_cpu: Callable[[Parsed], CpuReading] | None = None
-
-    def rebuild(self, page: bytes, index: OwnerIndex, tenant: str) -> bytes:
-        """The kubelet's `page` as `tenant` sees it, if it is the first one. Raises PageError."""
-        parsed, node_cpu = self.parse(page), NodeCpu()
-        if self.read_cpu is not None:
-            node_cpu.take(self.read_cpu(parsed), index)
-        return self.render(parsed, View(index, tenant, node_cpu.total(tenant)))
 
 
 def decode(decoder: msgspec.json.Decoder[Value], page: msgspec.Raw | bytes) -> Value:

@@ -15,10 +15,10 @@ from daemonkit.kube.event_recorder import EVENTS
 from daemonkit.kube.object_limits import limits_of
 from daemonkit.kube.resources import PODS
 from devkit.kube.storage import Selection
-from dnsconfig.cluster.objects import PodObject, decode_object
-from dnsconfig.cluster.state import cluster_state_of
+from dnsconfig.cluster.objects import PodObject
 from dnsconfig.resolve.decision import decide, node_dns_of
 from tests.cases.dns.load import FORBIDDEN_PREFIX, HOST, DnsCase, load
+from tests.cluster_states import cluster_state_of, decode_object
 from tests.functional.daemon_node import NAME, running
 from tests.functional.dnsconfig.node import DnsNode
 

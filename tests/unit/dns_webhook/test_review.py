@@ -10,9 +10,10 @@ import pytest
 
 from dns_webhook import review
 from dnsconfig.cluster.objects import NamespaceObject
-from dnsconfig.cluster.state import ClusterState, cluster_state_of
+from dnsconfig.cluster.state import ClusterState
 from dnsconfig.resolve.decision import node_dns_of
 from tests.cases.dns import load as isolation
+from tests.cluster_states import cluster_state_of
 from tests.unit.dnsconfig import objects
 
 NODE = node_dns_of("nameserver 192.0.2.1\nsearch node.example\n")

@@ -14,7 +14,8 @@ from devkit.kube import wire as wire
 from devkit.kube.storage import StatusError, Storage
 from devkit.kube.transport import StorageTransport
 from dns_webhook.watches import ClusterWatches
-from dnsconfig.cluster.state import ClusterState, ResolverSettings, cluster_state_of
+from dnsconfig.cluster.state import ClusterState, ResolverSettings
+from tests.cluster_states import cluster_state_of
 from tests.unit.dnsconfig.node import RESOURCES
 from tests.unit.dnsconfig.objects import Json, network, service, tenant, virtual_cluster
 

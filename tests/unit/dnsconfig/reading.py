@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from daemonkit.kube.resources import Key
-from dnsconfig.cluster.objects import decode_object
+from tests.cluster_states import decode_object
 from tests.unit.dnsconfig.objects import Json
 
 

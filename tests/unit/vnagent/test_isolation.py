@@ -24,6 +24,7 @@ from devkit.kubelet.replies import Exchange, Tunnel, parse_head
 from tenancy import keys, names
 from tenancy.ownership import ContainerPolicy, OwnerIndex
 from tenancy.tenant import Role
+from tests.rebuilt_pages import tenants_page
 from vnagent.core.access import AnswerHealth, Caller, Deny, Forward, NotYetKnown, Serve, decide
 from vnagent.core.head import parse_request_head
 from vnagent.core.kubelet_request import PAGE_PATHS, KubeletRequests, page_path
@@ -235,7 +236,7 @@ def check_pages(model: Model, tenant: str) -> None:
         assert decision.tenant == tenant
         source = page_for(page_path(decision.page).partition("?")[0], model.pods, "node-1")
         assert source is not None
-        body = page.rebuild(source[1], model.index, tenant)
+        body = tenants_page(page, source[1], model.index, tenant)
         own = {pod.annotations[keys.UID] for pod in model.owned_by(tenant)}
         assert markers(body) <= own
         assert INJECTED.encode() not in body

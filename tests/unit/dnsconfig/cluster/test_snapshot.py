@@ -3,7 +3,8 @@ from dataclasses import replace
 from typing import Any
 
 from dnsconfig.cluster.snapshot import NamespaceSnapshot, Snapshot, dns_namespaces, tenants_of
-from dnsconfig.cluster.state import ResolverSettings, cluster_state_of
+from dnsconfig.cluster.state import ResolverSettings
+from tests.cluster_states import cluster_state_of
 from tests.unit.dnsconfig.objects import namespace, pod, tenant
 from tests.unit.dnsconfig.reading import read_all
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 import pytest
 
-from dnsconfig.cluster.objects import ObjectDecodeError
-from dnsconfig.cluster.state import ClusterState, NamespaceOwner, cluster_state_of
+from dnsconfig.cluster.state import ClusterState, NamespaceOwner
+from tests.cluster_states import ObjectDecodeError, cluster_state_of
 from tests.unit.dnsconfig.objects import namespace, network, pod, service, tenant, virtual_cluster
 
 

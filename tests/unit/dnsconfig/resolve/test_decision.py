@@ -8,21 +8,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dnsconfig.cluster.objects import ObjectDecodeError, PodObject, decode_object
-from dnsconfig.cluster.state import ClusterState, NamespaceOwner, cluster_state_of
+from dnsconfig.cluster.objects import PodObject
+from dnsconfig.cluster.state import ClusterState, NamespaceOwner
 from dnsconfig.resolve.decision import (
     MAX_TEXT_BYTES,
     NodeDns,
-    NoResolverError,
     ResolverDecision,
     decide,
     node_dns_of,
     readiness_wait,
-    resolv_conf_of,
 )
 from dnsconfig.resolve.waiting import PodWaiting, WaitReason
 from tenancy import keys
 from tests.cases.dns import load as isolation
+from tests.cluster_states import cluster_state_of, decode_object
 from tests.unit.dnsconfig.objects import Json, namespace, network, pod, service, tenant
 
 HOST = "nameserver 192.0.2.1\nsearch example.org\n"
@@ -241,24 +240,6 @@ def test_node_dns_of_each_kind_of_file() -> None:
     assert decided(pod("a", dnsPolicy="Default"), node=node_dns_of(None)).text == (
         "search .\nnameserver 127.0.0.1\n"
     )
-
-
-# ---- for comparisons
-
-
-def test_resolv_conf_of_a_json_pod() -> None:
-    assert resolv_conf_of(pod("b"), CLUSTER, HOST, "b.example") == (
-        "search shop.svc.b.example svc.b.example b.example example.org\n"
-        "nameserver 10.0.0.3\n"
-        "options ndots:5\n"
-    )
-    assert resolv_conf_of(pod("b"), CLUSTER, None, "") == "nameserver 10.0.0.3\noptions ndots:5\n"
-    with pytest.raises(NoResolverError, match="network red does not exist"):
-        resolv_conf_of(pod("a", network="red"), CLUSTER, HOST)
-    with pytest.raises(NoResolverError, match="the pod is not a tenant's"):
-        resolv_conf_of(pod("", tenant_namespace="x"), CLUSTER, HOST)
-    with pytest.raises(ObjectDecodeError, match="expected a v1 Pod"):
-        resolv_conf_of({}, CLUSTER, HOST)
 
 
 # ---- properties

@@ -19,12 +19,11 @@ from dnsconfig.cluster.objects import (
     PodObject,
     ServiceObject,
     VirtualClusterObject,
-    decode_object,
 )
-from dnsconfig.cluster.state import cluster_state_of
 from dnsconfig.resolve.decision import decide, node_dns_of, readiness_wait
 from dnsconfig.resolve.resolv_conf import retained_lines
 from tenancy import keys
+from tests.cluster_states import cluster_state_of, decode_object
 from tests.pump import ABSENT, CHARS, Schema, Sizes, peak_bytes, steps, superlinear
 from tests.unit.dnsconfig import objects
 

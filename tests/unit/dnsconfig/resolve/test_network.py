@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dnsconfig.cluster.state import Absence, ClusterState, ResolverSettings, cluster_state_of
+from dnsconfig.cluster.state import Absence, ClusterState, ResolverSettings
 from dnsconfig.resolve.network import (
     ClusterDomain,
     ClusterIps,
@@ -19,6 +19,7 @@ from dnsconfig.resolve.network import (
 )
 from dnsconfig.resolve.waiting import PodWaiting, WaitReason
 from tenancy import keys
+from tests.cluster_states import cluster_state_of
 from tests.unit.dnsconfig.objects import Json, namespace, network, service, tenant, virtual_cluster
 
 LABEL = keys.ARKTOS_NETWORK

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dnsconfig.cluster.objects import PodObject, decode_object
-from dnsconfig.cluster.state import Absence, ClusterState, cluster_state_of
+from dnsconfig.cluster.objects import PodObject
+from dnsconfig.cluster.state import Absence, ClusterState
 from dnsconfig.resolve.decision import ResolverDecision, decide, node_dns_of
 from dnsconfig.resolve.network import ClusterIps, RevocableAddresses
 from dnsconfig.resolve.resolv_conf import ResolvConfLine
@@ -22,6 +22,7 @@ from dnsconfig.retention.resolver_retention import (
 from dnsconfig.saved_state import INTERVAL_S
 from dnsconfig.service import SAVE_S
 from tenancy import keys
+from tests.cluster_states import cluster_state_of, decode_object
 from tests.unit.dnsconfig.objects import network, pod, service, tenant
 
 TEXT = "nameserver 10.0.0.1\n"

@@ -4,8 +4,9 @@
 from typing import Any
 
 from bridge_api.messages import Guest
-from dnsconfig.cluster.objects import PodObject, decode_object
+from dnsconfig.cluster.objects import PodObject
 from dnsconfig.retention.sandbox_networks import KnownSandbox, SandboxNetworks
+from tests.cluster_states import decode_object
 from tests.unit.dnsconfig import objects
 
 UID = "uid-a-shop-web-0"

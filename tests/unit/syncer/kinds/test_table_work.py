@@ -20,7 +20,6 @@ from syncer.core.tenant_cluster import TenantCluster
 from syncer.core.view import PodFacts, SyncSettings
 from syncer.kinds import network, table
 from syncer.kinds.custom_resource import CustomResource, sync_of
-from syncer.kinds.endpoints import addresses_of
 from syncer.kinds.port import KindSync, Scope
 from syncer.policy.patterns import Patterns
 from syncer.policy.sync_policy import (
@@ -256,7 +255,7 @@ class _View:
         ]
 
     def pod_addresses(self, namespace: str) -> Collection[str]:
-        return {address for n in range(self._size(_PODS)) for address in addresses_of(_pod(f"pod-{n}"))}
+        return {each["ip"] for n in range(self._size(_PODS)) for each in _pod(f"pod-{n}")["status"]["podIPs"]}
 
     def super_pod(self, namespace: str, name: str) -> PodFacts | None:
         if int(name.rpartition("-")[2]) >= self._size(_PODS):

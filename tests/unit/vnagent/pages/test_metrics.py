@@ -6,6 +6,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tenancy.ownership import ContainerPolicy, Owned, OwnerIndex
+from tests.rebuilt_pages import tenants_page
 from vnagent.pages.metrics import CADVISOR, PROBES, RESOURCE
 from vnagent.pages.node_cpu import CpuSample, NodeCpu
 from vnagent.pages.page import PageError, PageKind, View
@@ -25,7 +26,7 @@ INDEX = OwnerIndex(
 
 
 def rebuilt(page: PageKind[Any], text: str, tenant: str = "ten-a") -> str:
-    return page.rebuild(text.encode(), INDEX, tenant).decode()
+    return tenants_page(page, text.encode(), INDEX, tenant).decode()
 
 
 RESOURCE_PAGE = """\
@@ -345,7 +346,7 @@ def test_no_probes_are_no_error() -> None:
 )
 def test_another_page_is_an_error(page: PageKind[Any], bad: bytes) -> None:
     with pytest.raises(PageError):
-        page.rebuild(bad, INDEX, "ten-a")
+        tenants_page(page, bad, INDEX, "ten-a")
 
 
 @pytest.mark.parametrize(
@@ -357,7 +358,7 @@ def test_a_real_kubelets_page(name: str, page: PageKind[Any]) -> None:
     index = OwnerIndex(pods)
     for tenant in {pod.tenant for pod in pods}:
         mine = {(pod.namespace, pod.name): pod for pod in index.pods_of(tenant)}
-        out = page.rebuild((SAMPLES / f"metrics-{name}.txt").read_bytes(), index, tenant).decode()
+        out = tenants_page(page, (SAMPLES / f"metrics-{name}.txt").read_bytes(), index, tenant).decode()
         samples = [each for family in text_string_to_metric_families(out) for each in family.samples]
         series = [(each.name, tuple(sorted(each.labels.items()))) for each in samples]
         assert len(series) == len(set(series))

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from tenancy.ownership import Owned, OwnerIndex
+from tests.rebuilt_pages import tenants_page
 from vnagent.pages.metrics import CADVISOR, PROBES
 
 TENANTS = ("a", "a-b", "b")
@@ -142,7 +143,7 @@ def test_each_tenant_gets_its_rows(page: list[PageRow], is_openmetrics: bool, ga
     text = "".join(row.text(is_openmetrics=is_openmetrics, gap=gap) for row in page)
     raw = (text + ("# EOF\n" if is_openmetrics else "")).encode()
     for tenant in (*TENANTS, "other"):
-        found = parsed(CADVISOR.rebuild(raw, INDEX, tenant).decode())
+        found = parsed(tenants_page(CADVISOR, raw, INDEX, tenant).decode())
         assert len(found) == len(set(found))
         assert set(found) == of_tenant(page, tenant)
 
@@ -174,4 +175,4 @@ def test_a_family_with_many_rows() -> None:
             for number, pod in enumerate(pods)
             if pod.tenant == tenant
         ]
-        assert PROBES.rebuild(page, index, tenant).decode().splitlines() == wanted
+        assert tenants_page(PROBES, page, index, tenant).decode().splitlines() == wanted

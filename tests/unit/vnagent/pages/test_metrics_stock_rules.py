@@ -12,6 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tenancy.ownership import ContainerPolicy, OwnerIndex
 from tests import stock_rules
+from tests.rebuilt_pages import tenants_page
 from vnagent.pages.metrics import CADVISOR
 from vnagent.pages.podlist import owned_pods
 
@@ -85,7 +86,7 @@ def test_a_stock_selector_finds_its_rows(name: str, matchers: str) -> None:
     compared = 0
     for pod in index:
         tenants = matching(
-            rows_of(CADVISOR.rebuild(text.encode(), index, pod.tenant).decode()), name, matchers
+            rows_of(tenants_page(CADVISOR, text.encode(), index, pod.tenant).decode()), name, matchers
         )
         wanted = {
             labels["container"]
@@ -114,7 +115,7 @@ def test_each_label_of_stock_rules_is_on_the_page_or_explained() -> None:
     tenant = next(iter(index)).tenant
     served = {
         label
-        for _, labels in rows_of(CADVISOR.rebuild(page().encode(), index, tenant).decode())
+        for _, labels in rows_of(tenants_page(CADVISOR, page().encode(), index, tenant).decode())
         for label in labels
     }
     explained = {label for label in named - served if f"`{label}`" in SPEC.partition("## Metric pages")[2]}

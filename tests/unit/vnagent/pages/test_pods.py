@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from tenancy.ownership import Owned, OwnerIndex
+from tests.rebuilt_pages import tenants_page
 from vnagent.pages.page import PageError
 from vnagent.pages.pods import PODS
 
@@ -180,7 +181,7 @@ RAN = {
 
 
 def test_a_pod_has_the_tenants_names() -> None:
-    assert json.loads(PODS.rebuild(page(MIRROR, SHOP, BANK), INDEX, "ten-a")) == {
+    assert json.loads(tenants_page(PODS, page(MIRROR, SHOP, BANK), INDEX, "ten-a")) == {
         "kind": "PodList",
         "apiVersion": "v1",
         "metadata": {},
@@ -245,7 +246,7 @@ def test_a_pod_has_the_tenants_names() -> None:
 
 
 def test_a_minimal_pod() -> None:
-    assert json.loads(PODS.rebuild(page(SHOP, BANK), INDEX, "ten-b"))["items"] == [
+    assert json.loads(tenants_page(PODS, page(SHOP, BANK), INDEX, "ten-b"))["items"] == [
         {
             "metadata": {"name": "bank", "namespace": "web", "uid": "b-1"},
             "spec": {"containers": [{"name": "app"}]},
@@ -256,8 +257,8 @@ def test_a_minimal_pod() -> None:
 
 def test_a_tenant_without_pods() -> None:
     empty = b'{"items":[],"kind":"PodList","apiVersion":"v1","metadata":{}}'
-    assert PODS.rebuild(page(SHOP, BANK), INDEX, "ten-c") == empty
-    assert PODS.rebuild(b'{"kind":"PodList","items":null}', INDEX, "ten-a") == empty
+    assert tenants_page(PODS, page(SHOP, BANK), INDEX, "ten-c") == empty
+    assert tenants_page(PODS, b'{"kind":"PodList","items":null}', INDEX, "ten-a") == empty
 
 
 @pytest.mark.parametrize(
@@ -265,15 +266,15 @@ def test_a_tenant_without_pods() -> None:
     [(b"s-1001", b"s-7777"), (b'"ten-a-web"', b'"ten-b-web"'), (b'"name": "shop"', b'"name": "shop2"')],
 )
 def test_namespace_name_and_uid_must_match(was: bytes, is_now: bytes) -> None:
-    assert json.loads(PODS.rebuild(page(SHOP).replace(was, is_now), INDEX, "ten-a"))["items"] == []
+    assert json.loads(tenants_page(PODS, page(SHOP).replace(was, is_now), INDEX, "ten-a"))["items"] == []
 
 
 def test_a_duplicate_key_has_one_value_throughout() -> None:
     twice = page(BANK).replace(
         b'"namespace": "ten-b-web"', b'"namespace": "ten-a-web", "namespace": "ten-b-web"'
     )
-    assert json.loads(PODS.rebuild(twice, INDEX, "ten-a"))["items"] == []
-    assert b"ten-a" not in PODS.rebuild(twice, INDEX, "ten-b")
+    assert json.loads(tenants_page(PODS, twice, INDEX, "ten-a"))["items"] == []
+    assert b"ten-a" not in tenants_page(PODS, twice, INDEX, "ten-b")
 
 
 GOOD = page(SHOP, BANK)
@@ -298,7 +299,7 @@ GOOD = page(SHOP, BANK)
 )
 def test_another_page_is_an_error(bad: bytes) -> None:
     with pytest.raises(PageError):
-        PODS.rebuild(bad, INDEX, "ten-a")
+        tenants_page(PODS, bad, INDEX, "ten-a")
 
 
 @pytest.mark.parametrize(
@@ -308,5 +309,5 @@ def test_another_page_is_an_error(bad: bytes) -> None:
 def test_an_id_of_another_form_is_left_out(container_id: str) -> None:
     shop = json.loads(json.dumps(SHOP))
     shop["status"]["containerStatuses"][0]["containerID"] = container_id
-    (item,) = json.loads(PODS.rebuild(page(shop), INDEX, "ten-a"))["items"]
+    (item,) = json.loads(tenants_page(PODS, page(shop), INDEX, "ten-a"))["items"]
     assert "containerID" not in item["status"]["containerStatuses"][0]

@@ -5,6 +5,7 @@ import pytest
 
 from devkit.kubelet.pods import FakePod, running_pod_list
 from tenancy.ownership import Owned, OwnerIndex
+from tests.rebuilt_pages import tenants_page
 from vnagent.pages.page import PageError
 from vnagent.pages.runningpods import RUNNING_PODS
 
@@ -23,7 +24,7 @@ PAGE = json.dumps(running_pod_list([SHOP, BANK, HOST])).encode()
 
 
 def test_the_tenants_pods_and_containers() -> None:
-    assert json.loads(RUNNING_PODS.rebuild(PAGE, INDEX, "ten-a")) == {
+    assert json.loads(tenants_page(RUNNING_PODS, PAGE, INDEX, "ten-a")) == {
         "kind": "PodList",
         "apiVersion": "v1",
         "metadata": {},
@@ -39,12 +40,15 @@ def test_the_tenants_pods_and_containers() -> None:
 
 def test_a_tenant_without_pods() -> None:
     empty = b'{"items":[],"kind":"PodList","apiVersion":"v1","metadata":{}}'
-    assert RUNNING_PODS.rebuild(PAGE, INDEX, "ten-c") == empty
-    assert RUNNING_PODS.rebuild(b'{"kind":"PodList","items":null}', INDEX, "ten-a") == empty
+    assert tenants_page(RUNNING_PODS, PAGE, INDEX, "ten-c") == empty
+    assert tenants_page(RUNNING_PODS, b'{"kind":"PodList","items":null}', INDEX, "ten-a") == empty
 
 
 def test_a_pod_of_another_uid_is_another_pod() -> None:
-    assert json.loads(RUNNING_PODS.rebuild(PAGE.replace(b"s-1001", b"s-7777"), INDEX, "ten-a"))["items"] == []
+    assert (
+        json.loads(tenants_page(RUNNING_PODS, PAGE.replace(b"s-1001", b"s-7777"), INDEX, "ten-a"))["items"]
+        == []
+    )
 
 
 @pytest.mark.parametrize(
@@ -52,4 +56,4 @@ def test_a_pod_of_another_uid_is_another_pod() -> None:
 )
 def test_another_page_is_an_error(bad: bytes) -> None:
     with pytest.raises(PageError):
-        RUNNING_PODS.rebuild(bad, INDEX, "ten-a")
+        tenants_page(RUNNING_PODS, bad, INDEX, "ten-a")

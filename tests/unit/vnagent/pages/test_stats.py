@@ -6,6 +6,7 @@ import pytest
 
 from devkit.kubelet.pods import FakePod, summary
 from tenancy.ownership import Owned, OwnerIndex
+from tests.rebuilt_pages import tenants_page
 from vnagent.pages.page import PageError, View
 from vnagent.pages.stats import SUMMARY, SUMMARY_ONLY_CPU_AND_MEMORY
 
@@ -101,7 +102,7 @@ def page(*pods: dict[str, Any], node: dict[str, Any] = NODE) -> bytes:
 
 
 def test_the_tenants_pods_and_their_sum() -> None:
-    assert json.loads(SUMMARY.rebuild(page(SHOP, BANK, DB), INDEX, "ten-a")) == {
+    assert json.loads(tenants_page(SUMMARY, page(SHOP, BANK, DB), INDEX, "ten-a")) == {
         "node": {
             "nodeName": "node-1",
             "startTime": STARTED,
@@ -150,7 +151,7 @@ def test_the_tenants_pods_and_their_sum() -> None:
 
 
 def test_cpu_and_memory_only() -> None:
-    assert json.loads(SUMMARY_ONLY_CPU_AND_MEMORY.rebuild(page(SHOP, BANK), INDEX, "ten-a")) == {
+    assert json.loads(tenants_page(SUMMARY_ONLY_CPU_AND_MEMORY, page(SHOP, BANK), INDEX, "ten-a")) == {
         "node": {
             "nodeName": "node-1",
             "startTime": STARTED,
@@ -192,12 +193,14 @@ NOTHING = {
 
 
 def test_a_tenant_without_pods_has_an_idle_node() -> None:
-    assert json.loads(SUMMARY.rebuild(page(SHOP, DB, BANK), INDEX, "ten-c")) == NOTHING
-    assert json.loads(SUMMARY_ONLY_CPU_AND_MEMORY.rebuild(page(SHOP), INDEX, "ten-b")) == NOTHING
+    assert json.loads(tenants_page(SUMMARY, page(SHOP, DB, BANK), INDEX, "ten-c")) == NOTHING
+    assert json.loads(tenants_page(SUMMARY_ONLY_CPU_AND_MEMORY, page(SHOP), INDEX, "ten-b")) == NOTHING
 
 
 def test_a_pod_and_a_node_without_stats() -> None:
-    rebuilt = json.loads(SUMMARY.rebuild(page(WITHOUT_STATS, node={"nodeName": "node-1"}), INDEX, "ten-b"))
+    rebuilt = json.loads(
+        tenants_page(SUMMARY, page(WITHOUT_STATS, node={"nodeName": "node-1"}), INDEX, "ten-b")
+    )
     assert rebuilt == {
         "node": {
             "nodeName": "node-1",
@@ -214,19 +217,19 @@ def test_a_pod_and_a_node_without_stats() -> None:
 )
 def test_namespace_name_and_uid_must_match(was: bytes, is_now: bytes) -> None:
     changed = page(SHOP, node={"nodeName": "n"}).replace(was, is_now)
-    assert json.loads(SUMMARY.rebuild(changed, INDEX, "ten-a"))["pods"] == []
-    assert json.loads(SUMMARY.rebuild(changed, INDEX, "ten-b"))["pods"] == []
+    assert json.loads(tenants_page(SUMMARY, changed, INDEX, "ten-a"))["pods"] == []
+    assert json.loads(tenants_page(SUMMARY, changed, INDEX, "ten-b"))["pods"] == []
 
 
 def test_a_duplicate_namespace_has_one_value() -> None:
     twice = page(SHOP).replace(
         b'"namespace": "ten-a-web", "uid"', b'"namespace": "ten-a-web", "namespace": "ten-b-web", "uid"'
     )
-    assert json.loads(SUMMARY.rebuild(twice, INDEX, "ten-a")) == NOTHING
+    assert json.loads(tenants_page(SUMMARY, twice, INDEX, "ten-a")) == NOTHING
     other = page(SHOP).replace(
         b'"namespace": "ten-a-web", "uid"', b'"namespace": "ten-b-web", "namespace": "ten-a-web", "uid"'
     )
-    assert b"ten-b" not in SUMMARY.rebuild(other, INDEX, "ten-a")
+    assert b"ten-b" not in tenants_page(SUMMARY, other, INDEX, "ten-a")
 
 
 def test_a_fake_kubelets_page() -> None:
@@ -234,7 +237,7 @@ def test_a_fake_kubelets_page() -> None:
     shop = FakePod("ten-a-web", "shop", "s-1001", injected=("mesh-proxy",))
     bank = FakePod("ten-b-web", "bank", "s-2001")
     raw = json.dumps(summary([bank, shop], "node-1")).encode()
-    text = SUMMARY.rebuild(raw, INDEX, "ten-a").decode()
+    text = tenants_page(SUMMARY, raw, INDEX, "ten-a").decode()
     assert "shop" in text
     for word in ("bank", "ten-", "s-1001", "s-2001", "mesh-proxy", "systemContainers", "rlimit", "marker"):
         assert word not in text
@@ -259,7 +262,7 @@ GOOD = page(SHOP, BANK)
 )
 def test_another_page_is_an_error(bad: bytes) -> None:
     with pytest.raises(PageError):
-        SUMMARY.rebuild(bad, INDEX, "ten-a")
+        tenants_page(SUMMARY, bad, INDEX, "ten-a")
 
 
 HUGE = (1 << 64) - 1
@@ -272,7 +275,7 @@ def test_a_sum_is_a_number_that_a_client_can_read() -> None:
         "memory": {"time": EARLY, "usageBytes": HUGE, "workingSetBytes": HUGE, "rssBytes": HUGE},
         "swap": {"time": EARLY, "swapUsageBytes": HUGE},
     }
-    node = json.loads(SUMMARY.rebuild(page(huge, DB | {"swap": SHOP["swap"]}), INDEX, "ten-a"))["node"]
+    node = json.loads(tenants_page(SUMMARY, page(huge, DB | {"swap": SHOP["swap"]}), INDEX, "ten-a"))["node"]
     assert node["cpu"]["usageNanoCores"] == HUGE
     assert node["memory"] == {
         "time": LATE,
@@ -296,7 +299,7 @@ def test_the_nodes_own_figures_have_pressure_and_swap() -> None:
 
 def test_a_node_without_swap_has_none() -> None:
     node = {name: value for name, value in NODE.items() if name != "swap"}
-    assert "swap" not in json.loads(SUMMARY.rebuild(page(DB, node=node), INDEX, "ten-a"))["node"]
+    assert "swap" not in json.loads(tenants_page(SUMMARY, page(DB, node=node), INDEX, "ten-a"))["node"]
 
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)])
@@ -306,5 +309,5 @@ def test_of_a_container_and_its_predecessor_the_newest_is_shown(order: tuple[int
         {"name": "app", "startTime": LATE, "cpu": cpu(2, 5)},
     ]
     shop = SHOP | {"containers": [containers[number] for number in order]}
-    (pod,) = json.loads(SUMMARY.rebuild(page(shop), INDEX, "ten-a"))["pods"]
+    (pod,) = json.loads(tenants_page(SUMMARY, page(shop), INDEX, "ten-a"))["pods"]
     assert pod["containers"] == [containers[1]]
