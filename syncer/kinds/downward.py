@@ -87,7 +87,8 @@ def plan_stay(
 ) -> Plan:
     """The plan for an object that stays in the tenant whole; one that is below goes."""
     removal = NOTHING if found is None else plan_removal(kind, found, namespace, view)
-    return replace(removal, down=replace(removal.down, changes=told))
+    deletions = tuple(replace(each, is_refused=True) for each in removal.actions if isinstance(each, Delete))
+    return Plan(Half(deletions, changes=told))
 
 
 def plan_down(

@@ -19,6 +19,7 @@ from syncer.policy.refusal_list import shown
 from syncer.policy.sync_policy import (
     ClaimPolicy,
     EndpointPolicy,
+    FieldLimits,
     HostUsers,
     ImagePull,
     IngressPolicy,
@@ -222,7 +223,7 @@ def _label_values(errors: _Errors, path: str, value: Any, default: Any) -> Any:
     return tuple(sorted(found.items()))
 
 
-_SECTIONS: Mapping[str, tuple[str, type, Mapping[str, tuple[str, _Parser]]]] = {
+SECTIONS: Mapping[str, tuple[str, type, Mapping[str, tuple[str, _Parser]]]] = {
     "pods": (
         "pods",
         PodPolicy,
@@ -301,6 +302,7 @@ _SECTIONS: Mapping[str, tuple[str, type, Mapping[str, tuple[str, _Parser]]]] = {
     ),
     "networkPolicies": ("network_policies", NetworkPolicyLimits, {"maxPeers": ("max_peers", _peers)}),
     "networks": ("networks", NetworkLimits, {"vpcIDs": ("vpc_ids", _patterns)}),
+    "fields": ("fields", FieldLimits, {"allowed": ("allowed", _patterns)}),
     "vNodes": (
         "v_nodes",
         VNodeLimits,
@@ -326,10 +328,10 @@ def parse(obj: Object) -> SyncPolicy | tuple[str, ...]:
     if obj.get("kind", KIND) != KIND:
         errors.add("kind", f"must be {KIND}")
     spec = errors.mapping("spec", obj.get("spec"))
-    _check_names(errors, "spec", spec, (*_SECTIONS, "quota"))
+    _check_names(errors, "spec", spec, (*SECTIONS, "quota"))
     sections = {
         attribute: _section(errors, f"spec.{name}", spec.get(name), type_, parsers)
-        for name, (attribute, type_, parsers) in _SECTIONS.items()
+        for name, (attribute, type_, parsers) in SECTIONS.items()
     }
     found = SyncPolicy(**sections, quota=_quota(errors, spec.get("quota")))
     return tuple(errors.found) or found

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whether a tenant's pod may go down: Pod Security *baseline*, and what reaches the super cluster. Pure.
 
-The controls and their reasons are in docs/spec/sync-policy.md#pods. A field that this module does not know
-passes: it is one of a newer Kubernetes, or of no consequence outside the pod.
+The controls and their reasons are in docs/spec/sync-policy.md#pods. `fields` has refused what is not known.
 """
 
 from collections.abc import Mapping

@@ -35,6 +35,11 @@ class RefusalList:
         if len(self.refusals) < MAX_REFUSALS:
             self.refusals.append(Refusal(path, f"must be specified: SyncPolicy field spec.{field} limits it"))
 
+    @property
+    def is_full(self) -> bool:
+        """Whether another refusal would not be kept."""
+        return len(self.refusals) >= MAX_REFUSALS
+
     def items(self, path: str, value: Any) -> Sequence[Any]:
         """The items of a list; none if it is absent."""
         if type(value) is list:

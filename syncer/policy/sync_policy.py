@@ -303,6 +303,13 @@ class NetworkLimits:
     vpc_ids: Patterns = NO_NAMES
 
 
+@dataclass(frozen=True, slots=True)
+class FieldLimits:
+    """Fields of a newer Kubernetes than this was written for that may go down, as `Pod.spec.newField`."""
+
+    allowed: Patterns = NO_NAMES
+
+
 class VNodeScope(enum.StrEnum):
     """For which super nodes a tenant has vNodes: those that run its pods, or all that the policy selects."""
 
@@ -348,6 +355,7 @@ class SyncPolicy:
     ingresses: IngressPolicy = field(default=IngressPolicy())
     network_policies: NetworkPolicyLimits = field(default=NetworkPolicyLimits())
     networks: NetworkLimits = field(default=NetworkLimits())
+    fields: FieldLimits = field(default=FieldLimits())
     v_nodes: VNodeLimits = field(default=VNodeLimits())
     quota: tuple[tuple[str, int], ...] = ()
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A new super pod. Pure.
 
-What is not named here passes as it is, also fields that this version does not know.
+What is not named here passes as it is. `syncer.policy.fields` has all fields, and refuses all others.
 """
 
 from dataclasses import dataclass

@@ -8,6 +8,7 @@ import ipaddress
 
 from syncer.policy import patterns
 from syncer.policy.sync_policy import (
+    FieldLimits,
     HostUsers,
     ImagePull,
     IngressPolicy,
@@ -46,5 +47,6 @@ PERMISSIVE = SyncPolicy(
         denied_annotations=patterns.of(),
     ),
     ingresses=IngressPolicy(allowed_annotations=patterns.of("nginx.ingress.kubernetes.io/*")),
+    fields=FieldLimits(allowed=_ALL),
     metadata=MetadataPolicy(allowed_labels=_KEYS, allowed_annotations=_KEYS),
 )

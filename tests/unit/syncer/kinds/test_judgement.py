@@ -12,7 +12,7 @@ from syncer.kinds.custom_resource import CustomResource, CustomResourceSync
 from syncer.kinds.port import KindSync
 from syncer.kinds.table import kinds
 from syncer.policy import patterns
-from syncer.policy.sync_policy import DEFAULT, IngressPolicy, MetadataPolicy, ServicePolicy
+from syncer.policy.sync_policy import DEFAULT, FieldLimits, IngressPolicy, MetadataPolicy, ServicePolicy
 from tests.unit.syncer.kinds.objects import PREFIXED, brief, created, plan, tenant_object
 
 NAMED = {
@@ -27,7 +27,7 @@ _HONOURED = "some.controller.example/order"
 @pytest.mark.parametrize("kind", PLAIN)
 def test_what_stays_is_told_once_it_goes_down(kind: str) -> None:
     sync: KindSync = NAMED[kind]
-    own = tenant_object(kind, meta={"annotations": {_HONOURED: "x", "note": "n"}}, spec={})
+    own = tenant_object(kind, meta={"annotations": {_HONOURED: "x", "note": "n"}})
     made = plan(sync, own, None)
     meta = created(made)["metadata"]
     assert _HONOURED not in meta["annotations"]
@@ -89,3 +89,11 @@ def test_an_allowed_label_keeps_its_key() -> None:
 
 def test_custom_resources_have_the_rules_of_all_kinds() -> None:
     assert isinstance(NAMED["Widget"], CustomResourceSync)
+
+
+@pytest.mark.parametrize("kind", [each for each in PLAIN if each not in ("Namespace", "Widget")])
+def test_a_field_of_a_newer_kubernetes_is_refused(kind: str) -> None:
+    own = tenant_object(kind, aNewField={"x": 1})
+    assert brief(plan(NAMED[kind], own, None)) == ["refused aNewField"]
+    view = FakeView(policy=replace(DEFAULT, fields=FieldLimits(allowed=patterns.of(f"{kind}.aNewField"))))
+    assert created(plan(NAMED[kind], own, None, view))["aNewField"] == {"x": 1}

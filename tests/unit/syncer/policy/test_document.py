@@ -18,6 +18,7 @@ from syncer.policy.sync_policy import (
     POD_ANNOTATIONS,
     ClaimPolicy,
     EndpointPolicy,
+    FieldLimits,
     HostUsers,
     ImagePull,
     IngressPolicy,
@@ -99,6 +100,7 @@ FULL = policy(
     },
     networkPolicies={"maxPeers": 7},
     networks={"vpcIDs": ["vpc-*"]},
+    fields={"allowed": ["Pod.spec.newField"]},
     vNodes={
         "scope": "All",
         "nodeLabels": {"pool": "shared"},
@@ -160,6 +162,7 @@ FULL_PARSED = SyncPolicy(
     ),
     network_policies=NetworkPolicyLimits(7),
     networks=NetworkLimits(vpc_ids=patterns.of("vpc-*")),
+    fields=FieldLimits(allowed=patterns.of("Pod.spec.newField")),
     v_nodes=VNodeLimits(
         scope=VNodeScope.ALL,
         node_labels=(("pool", "shared"),),
@@ -302,6 +305,7 @@ def test_definition_has_each_field_with_its_bounds() -> None:
         "ingresses": parsed.ingresses,
         "networkPolicies": parsed.network_policies,
         "networks": parsed.networks,
+        "fields": parsed.fields,
         "vNodes": parsed.v_nodes,
     }
     for name, section in by_name.items():

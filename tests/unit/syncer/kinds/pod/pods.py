@@ -10,7 +10,7 @@ from syncer.core.objects import Object
 from syncer.core.plan import Action, Bind, Create, Delete, IssueTokens, Patch, Plan, Side
 from syncer.kinds.pod.sync import SYNC
 from syncer.policy import patterns
-from syncer.policy.sync_policy import DEFAULT, ImagePull
+from syncer.policy.sync_policy import DEFAULT, FieldLimits, ImagePull
 from tenancy import keys
 from tests.unit.syncer.kinds.objects import plan_unchanged
 
@@ -38,6 +38,7 @@ ANY = patterns.of("*")
 # The rules of policies have tests of their own.
 OPEN_POLICY = replace(
     DEFAULT,
+    fields=FieldLimits(allowed=ANY),
     pods=replace(
         DEFAULT.pods,
         toleration_keys=ANY,
