@@ -163,7 +163,7 @@ class Half:
 
     @property
     def is_stopped(self) -> bool:
-        """Whether something stands against this direction, which the tenant is told."""
+        """Whether something stands against this direction, which the tenant hears of."""
         return self.wait is not None or self.conflict is not None or bool(self.refusals)
 
 
@@ -178,7 +178,7 @@ class Direction(enum.StrEnum):
 class Plan:
     """Nothing to do: both sides agree, or cannot be made to.
 
-    The two halves have a fate of their own: what stops or fails one of them does not stop the other, and each
+    The two halves go their own ways: what stops or fails one of them does not stop the other, and each
     is tried again by itself. What goes down is begun first.
     """
 

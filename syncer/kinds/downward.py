@@ -83,12 +83,12 @@ def plan_removal(
 
 
 def plan_stay(
-    kind: SyncedKind, found: Object | None, namespace: str, view: View, told: tuple[Change, ...]
+    kind: SyncedKind, found: Object | None, namespace: str, view: View, changes: tuple[Change, ...]
 ) -> Plan:
     """The plan for an object that stays in the tenant whole; one that is below goes."""
     removal = NOTHING if found is None else plan_removal(kind, found, namespace, view)
     deletions = tuple(replace(each, is_refused=True) for each in removal.actions if isinstance(each, Delete))
-    return Plan(Half(deletions, changes=told))
+    return Plan(Half(deletions, changes=changes))
 
 
 def plan_down(

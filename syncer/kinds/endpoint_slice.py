@@ -33,8 +33,8 @@ class EndpointSliceSync(SameName):
             found = None
         if tenant is None or not _is_of_author(tenant):
             return NOTHING if found is None else plan_removal(KIND, found, key[0], view)
-        if told := _has_twin(tenant, view) or services.slice_stays(tenant, view.policy):
-            return plan_stay(KIND, found, key[0], view, told)
+        if changes := _has_twin(tenant, view) or services.slice_stays(tenant, view.policy):
+            return plan_stay(KIND, found, key[0], view, changes)
         plan = plan_down(KIND, tenant, found, _desired(tenant, view), view, owned=_owned, is_exclusive=True)
         return without_refused(
             plan, KIND, found, key[0], view, is_of_api_server=endpoints.is_of_api_server(tenant)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is judged of every kind, before anything is translated: what its author wrote. Pure.
 
-The answer is complete: what does not go down is refused, or told as changed, or listed in
+The answer is complete: what does not go down is refused, or reported as changed, or listed in
 docs/spec/sync-policy.md as what stays in a tenant.
 """
 
@@ -25,7 +25,7 @@ def refusals(kind: str, tenant: Object, view: View) -> tuple[Refusal, ...]:
 
 
 def changes(kind: str, tenant: Object, view: View) -> tuple[Change, ...]:
-    """What of an object that goes down its author is told about: at most MAX_REFUSALS."""
+    """What of an object that goes down is reported to its author: at most MAX_REFUSALS."""
     found = metadata_keys.changes(
         tenant, rules_of(kind, tenant, view), _passed_over(view), renames_labels=kind in _SELECTED
     )

@@ -50,7 +50,7 @@ class NamespaceSync(SameName):
                 else Plan(
                     Half(
                         (Create(Side.SUPER, KIND, _desired(tenant, target, view)),),
-                        changes=_told(tenant, view),
+                        changes=_changes(tenant, view),
                     )
                 )
             )
@@ -61,10 +61,10 @@ class NamespaceSync(SameName):
         if is_deleting(found):
             return Plan(Half(wait=_terminates(name)))
         update = _update(_desired(tenant, target, view), found)
-        return Plan(replace(update.down, changes=_told(tenant, view)))
+        return Plan(replace(update.down, changes=_changes(tenant, view)))
 
 
-def _told(tenant: Object, view: View) -> tuple[Change, ...]:
+def _changes(tenant: Object, view: View) -> tuple[Change, ...]:
     return judgement.changes(KIND.kind, tenant, view)
 
 

@@ -45,8 +45,8 @@ class ServiceSync(SameName):
     def plan(self, key: Key, tenant: Object | None, found: Object | None, view: View) -> Plan:
         if tenant is None:
             return NOTHING if found is None else plan_removal(KIND, found, key[0], view)
-        if told := services.stays(tenant, view.policy):
-            return plan_stay(KIND, found, key[0], view, told)
+        if changes := services.stays(tenant, view.policy):
+            return plan_stay(KIND, found, key[0], view, changes)
         address = "" if found is None else str(found.get("spec", {}).get("clusterIP") or "")
         desired = _desired(tenant, found, address, view)
         up = () if found is None else _upward(tenant, found, address, view)

@@ -17,7 +17,7 @@ from syncer.policy.patterns import Patterns
 from syncer.policy.refusal_list import RefusalList, shown
 
 
-class FieldFate(enum.StrEnum):
+class FieldVerdict(enum.StrEnum):
     """What becomes of a field. JUDGED is refused where the SyncPolicy does not allow its value."""
 
     ALLOWED = "allowed"
@@ -30,7 +30,7 @@ class FieldFate(enum.StrEnum):
 class Field:
     """One field of a type. `how` is for people; `type_name` is that of its value, empty for plain values."""
 
-    fate: FieldFate
+    verdict: FieldVerdict
     how: str
     type_name: str
 
@@ -381,6 +381,7 @@ JUDGED: Mapping[str, str] = {
     "NodeSelectorTerm.matchExpressions": "`pods.nodeLabels`",
     "NodeSelectorTerm.matchFields": "`metadata.name` alone",
     "PersistentVolumeClaimSpec.storageClassName": "`claims.storageClasses`",
+    "PersistentVolumeClaimSpec.volumeAttributesClassName": "`claims.volumeAttributesClasses`",
     "PodSecurityContext.sysctls": "`pods.sysctls`",
     "PodSpec.hostIPC": "`pods.hostNamespaces`",
     "PodSpec.hostNetwork": "`pods.hostNamespaces`",
@@ -457,14 +458,14 @@ def _table() -> dict[str, dict[str, Field]]:
 
 
 def _field(path: str, below: str) -> Field:
-    for fate, notes in (
-        (FieldFate.CHANGED, CHANGED),
-        (FieldFate.JUDGED, JUDGED),
-        (FieldFate.STAYS, STAYS),
+    for verdict, notes in (
+        (FieldVerdict.CHANGED, CHANGED),
+        (FieldVerdict.JUDGED, JUDGED),
+        (FieldVerdict.STAYS, STAYS),
     ):
         if path in notes:
-            return Field(fate, notes[path], below)
-    return Field(FieldFate.ALLOWED, "", below)
+            return Field(verdict, notes[path], below)
+    return Field(FieldVerdict.ALLOWED, "", below)
 
 
 FIELDS: Mapping[str, Mapping[str, Field]] = _table()

@@ -28,9 +28,9 @@ HARMLESS: tuple[tuple[str, str], ...] = (
     ("meta.helm.sh/*", "Helm's client alone reads it, and together with a label that does not go down"),
 )
 
-# Keys that stay in the tenant and that nobody misses below, with the reason. Their authors are not told: most
+# Keys that stay in the tenant and that nobody misses below, with the reason. They are not reported: most
 # objects have some of them, and each Helm chart would be an Event for each of its objects.
-UNTOLD: tuple[tuple[str, str], ...] = (
+UNREPORTED: tuple[tuple[str, str], ...] = (
     ("app.kubernetes.io/*", "tools of the super cluster take objects for their own by it (Argo CD, Helm)"),
     ("apps.kubernetes.io/*", "written and read by the tenant's controllers"),
     ("argocd.argoproj.io/*", "an Argo CD of the super cluster would take the object for one of its own"),
@@ -62,7 +62,7 @@ UNTOLD: tuple[tuple[str, str], ...] = (
     ("volume.kubernetes.io/*", "written by the tenant's controllers"),
 )
 
-# An Ingress works without them as far as anybody's safety goes, and its author is told. All others of an
+# An Ingress works without them as far as anybody's safety goes, and they are reported. All others of an
 # Ingress that do not go down have it refused: they may be what keeps people out.
 HARMLESS_WITHOUT: tuple[tuple[str, str], ...] = (
     ("*/client-body-buffer-size", "a size"),
@@ -83,18 +83,18 @@ _JUDGED: dict[str, frozenset[str]] = {
     "PersistentVolumeClaim": frozenset({"volume.beta.kubernetes.io/storage-class"}),
 }
 _HARMLESS = Patterns(tuple(key for key, _ in HARMLESS))
-_UNTOLD = Patterns(tuple(key for key, _ in UNTOLD))
+_UNREPORTED = Patterns(tuple(key for key, _ in UNREPORTED))
 _HARMLESS_WITHOUT = Patterns(tuple(key for key, _ in HARMLESS_WITHOUT))
 _SECTIONS = {"Pod": "pods", "Service": "services", "Ingress": "ingresses"}
 _REACHABLE_TYPES = ("NodePort", "LoadBalancer")
 
 
-class Fate(enum.Enum):
-    """What becomes of a key. UNTOLD and TOLD stay in the tenant; labels that are selected by are renamed."""
+class Verdict(enum.Enum):
+    """What becomes of a key. Two stay in the tenant; labels that are selected by are renamed."""
 
     ALLOWED = "allowed"
-    UNTOLD = "untold"
-    TOLD = "told"
+    UNREPORTED = "unreported"
+    REPORTED = "reported"
     REFUSED = "refused"
 
 
@@ -114,29 +114,29 @@ class KeyRules:
     opaque_domains: tuple[str, ...]
     is_open: bool = False
 
-    def annotation(self, key: str) -> Fate:
-        """The fate of an annotation."""
+    def annotation(self, key: str) -> Verdict:
+        """The verdict of an annotation."""
         if (
             key in self.judged
             or self.allowed.match(key)
             or (self.metadata.allowed_annotations.match(key) and not self.refused.match(key.lower()))
         ):
-            return Fate.ALLOWED
+            return Verdict.ALLOWED
         lower = key.lower()
         if self.refused.match(lower):
-            return Fate.REFUSED
+            return Verdict.REFUSED
         if _is_harmless(key, self.metadata, self.opaque_domains):
-            return Fate.ALLOWED
-        if _UNTOLD.match(key):
-            return Fate.UNTOLD
-        return Fate.REFUSED if self.is_open and not _HARMLESS_WITHOUT.match(lower) else Fate.TOLD
+            return Verdict.ALLOWED
+        if _UNREPORTED.match(key):
+            return Verdict.UNREPORTED
+        return Verdict.REFUSED if self.is_open and not _HARMLESS_WITHOUT.match(lower) else Verdict.REPORTED
 
 
-def label_fate(key: str, policy: MetadataPolicy, opaque_domains: tuple[str, ...]) -> Fate:
-    """The fate of a label. None is refused: nobody's safety hangs on a label."""
+def label_verdict(key: str, policy: MetadataPolicy, opaque_domains: tuple[str, ...]) -> Verdict:
+    """The verdict of a label. None is refused: nobody's safety hangs on a label."""
     if policy.allowed_labels.match(key) or _is_harmless(key, policy, opaque_domains):
-        return Fate.ALLOWED
-    return Fate.UNTOLD if _UNTOLD.match(key) else Fate.TOLD
+        return Verdict.ALLOWED
+    return Verdict.UNREPORTED if _UNREPORTED.match(key) else Verdict.REPORTED
 
 
 def _is_harmless(key: str, policy: MetadataPolicy, opaque_domains: tuple[str, ...]) -> bool:
@@ -195,7 +195,7 @@ def refusals(tenant: Object, rules: KeyRules, is_passed_over: IsPassedOver) -> t
     meta = found.fields("metadata", tenant.get("metadata"))
     found.fields("metadata.labels", meta.get(LABELS))
     for key in found.fields("metadata.annotations", meta.get(ANNOTATIONS)):
-        if rules.annotation(text_of(key)) is Fate.REFUSED and not is_passed_over(key):
+        if rules.annotation(text_of(key)) is Verdict.REFUSED and not is_passed_over(key):
             found.add(f"metadata.annotations[{shown(key)}]", "this annotation", rules.field)
     return found.done()
 
@@ -203,7 +203,7 @@ def refusals(tenant: Object, rules: KeyRules, is_passed_over: IsPassedOver) -> t
 def changes(
     tenant: Object, rules: KeyRules, is_passed_over: IsPassedOver, *, renames_labels: bool = False
 ) -> Iterator[Change]:
-    """The keys that stay in the tenant and of which its author is told.
+    """The keys that stay in the tenant and that are reported.
 
     `renames_labels`: this kind's labels go down under another key, and nothing of them is missing below.
     """
@@ -213,12 +213,12 @@ def changes(
     labels, annotations = meta.get(LABELS), meta.get(ANNOTATIONS)
     if type(labels) is dict and not renames_labels:
         for key in labels:
-            fate = label_fate(text_of(key), rules.metadata, rules.opaque_domains)
-            if fate is Fate.TOLD and not is_passed_over(key):
+            verdict = label_verdict(text_of(key), rules.metadata, rules.opaque_domains)
+            if verdict is Verdict.REPORTED and not is_passed_over(key):
                 yield _stays(LABELS, key, "metadata.allowedLabels")
     if type(annotations) is dict:
         for key in annotations:
-            if rules.annotation(text_of(key)) is Fate.TOLD and not is_passed_over(key):
+            if rules.annotation(text_of(key)) is Verdict.REPORTED and not is_passed_over(key):
                 yield _stays(ANNOTATIONS, key, rules.field)
 
 

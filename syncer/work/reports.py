@@ -30,7 +30,7 @@ BURST = 25
 MAX_REMEMBERED = 10_000
 # Of a tenant's controllers and objects, of which something is otherwise below. An Event that is posted again
 # has the same name, and the API server has it already.
-MAX_TOLD = 1_000
+MAX_CHANGES = 1_000
 # As many as Events have, and enough for people.
 MAX_TEXT = 1024
 _MAX_SHOWN = 5
@@ -90,8 +90,8 @@ class TenantReports:
         self._waits: dict[str, dict[SyncKey, tuple[Wait, float]]] = {}
         self._failing_renewals: dict[str, dict[str, str]] = {}
         self._buckets: dict[str, TokenBucket] = {}
-        self._told: dict[str, dict[tuple[str, str, str], str]] = {}
-        self._told_buckets: dict[str, TokenBucket] = {}
+        self._known_changes: dict[str, dict[tuple[str, str, str], str]] = {}
+        self._change_buckets: dict[str, TokenBucket] = {}
 
     def forget(self, session: TenantSession) -> None:
         """The tenant is no longer synced."""
@@ -99,8 +99,8 @@ class TenantReports:
         self._waits.pop(session.tenant.key, None)
         self._failing_renewals.pop(session.tenant.key, None)
         self._buckets.pop(session.tenant.key, None)
-        self._told.pop(session.tenant.key, None)
-        self._told_buckets.pop(session.tenant.key, None)
+        self._known_changes.pop(session.tenant.key, None)
+        self._change_buckets.pop(session.tenant.key, None)
 
     def forget_object(self, session: TenantSession, item: SyncKey) -> None:
         """Neither side has the object any more."""
@@ -142,27 +142,27 @@ class TenantReports:
         else:
             await self._clear(session, item, tenant)
             if plan.changes:
-                await self._tell(session, item, plan.changes, tenant)
+                await self._report_changes(session, item, plan.changes, tenant)
         return True
 
-    async def _tell(
+    async def _report_changes(
         self, session: TenantSession, item: SyncKey, changes: tuple[Change, ...], tenant: Object
     ) -> None:
         """Tell what of an object is otherwise below: once, and once for all objects of one controller.
 
-        It takes nothing from the rate of other reports, and what is beyond its own is told with a later plan.
+        It takes nothing from the rate of other reports. What is beyond its own comes with a later plan.
         """
         shown = "; ".join(f"{each.path} {each.message}" for each in changes[:_MAX_SHOWN])
         more = len(changes) - _MAX_SHOWN
         text = (shown + (f"; and {more} more" if more > 0 else ""))[:MAX_TEXT]
-        known = self._told.setdefault(session.tenant.key, {})
+        known = self._known_changes.setdefault(session.tenant.key, {})
         whose = item[0], item[1], _controller_of(tenant)
         if known.get(whose) == text:
             return
-        if not self._try_acquire(self._told_buckets, session):
+        if not self._try_acquire(self._change_buckets, session):
             return
         known.pop(whose, None)
-        if len(known) >= MAX_TOLD:
+        if len(known) >= MAX_CHANGES:
             known.pop(next(iter(known)))
         known[whose] = text
         async with self._slots.yielded():

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tests.packages import ROOT
-from tests.reference import commands, configuration, events, metrics, screenshots, terminals
+from tests.reference import commands, configuration, events, metrics, screenshots, sync_policy, terminals
 from tests.reference.kinds import KINDS
 
 DIRECTORY = ROOT / "docs" / "reference"
@@ -37,17 +37,28 @@ def stale() -> list[str]:
     """The files that are missing, differ, or are no page any more."""
     expected = pages()
     found = {path.relative_to(DIRECTORY) for path in DIRECTORY.rglob("*") if path.is_file()}
-    return sorted(
-        str(path)
-        for path in found | expected.keys()
-        if path not in expected or path not in found or (DIRECTORY / path).read_text() != expected[path]
+    return (
+        sorted(
+            str(path)
+            for path in found | expected.keys()
+            if path not in expected or path not in found or (DIRECTORY / path).read_text() != expected[path]
+        )
+        + stale_policy()
     )
+
+
+def stale_policy() -> list[str]:
+    """The page of SyncPolicies if its tables are not those of the code, or one of them is missing."""
+    text = sync_policy.PATH.read_text()
+    is_current = sync_policy.page(text) == text and not sync_policy.missing(text)
+    return [] if is_current else [str(sync_policy.PATH.relative_to(ROOT))]
 
 
 def write() -> None:
     """Write all, and remove what is no page any more."""
+    sync_policy.PATH.write_text(sync_policy.page(sync_policy.PATH.read_text()), encoding="utf-8")
     expected = pages()
-    for name in stale():
+    for name in set(stale()) - set(stale_policy()):
         path = DIRECTORY / name
         if Path(name) in expected:
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -28,8 +28,7 @@ def pull_always(spec: Object, view: View) -> None:
 def pull_changes(pod: Object, view: View) -> Iterator[Change]:
     """The policies that a super pod has otherwise, and that mean that nothing is pulled.
 
-    Of the others the author is not told: with them a start asks nobody, and fails as little. `pod` is as its
-    author wrote it.
+    Of the others the author hears nothing: they pull what a node lacks. `pod` is as its author wrote it.
     """
     spec = pod.get("spec")
     if type(spec) is not dict or view.policy.pods.image_pull is not ImagePull.ALWAYS:

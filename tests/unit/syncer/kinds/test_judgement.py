@@ -25,7 +25,7 @@ _HONOURED = "some.controller.example/order"
 
 
 @pytest.mark.parametrize("kind", PLAIN)
-def test_what_stays_is_told_once_it_goes_down(kind: str) -> None:
+def test_what_stays_is_reported_once_it_goes_down(kind: str) -> None:
     sync: KindSync = NAMED[kind]
     own = tenant_object(kind, meta={"annotations": {_HONOURED: "x", "note": "n"}})
     made = plan(sync, own, None)
@@ -35,7 +35,7 @@ def test_what_stays_is_told_once_it_goes_down(kind: str) -> None:
     assert [each.path for each in made.changes] == [f"metadata.annotations[{_HONOURED}]"]
 
 
-def test_an_ingress_with_authentication_is_refused_with_the_field_that_allows_it() -> None:
+def test_an_ingress_with_authentication_is_refused() -> None:
     key = "nginx.ingress.kubernetes.io/auth-type"
     own = tenant_object(
         "Ingress", meta={"annotations": {key: "basic"}}, spec={"rules": [{"host": "a.example.com"}]}
@@ -56,7 +56,7 @@ def test_an_ingress_with_authentication_is_refused_with_the_field_that_allows_it
     assert made.changes == ()
 
 
-def test_an_internal_load_balancer_is_refused_before_it_becomes_public() -> None:
+def test_an_internal_load_balancer_is_refused() -> None:
     key = "service.beta.kubernetes.io/azure-load-balancer-internal"
     spec = {"type": "LoadBalancer", "allocateLoadBalancerNodePorts": False}
     own = tenant_object("Service", meta={"annotations": {key: "true"}}, spec=spec)
@@ -66,13 +66,13 @@ def test_an_internal_load_balancer_is_refused_before_it_becomes_public() -> None
     ]
 
 
-def test_keys_of_a_virtual_cluster_are_not_told() -> None:
+def test_keys_of_a_virtual_cluster_are_not_reported() -> None:
     meta = {"annotations": {"opaque.example.com/a": "1", "transparent.example.com/b": "2"}}
     made = plan(NAMED["ConfigMap"], tenant_object("ConfigMap", meta=meta), None, FakeView(tenant=PREFIXED))
     assert made.changes == ()
 
 
-def test_labels_of_a_namespace_go_down_under_other_keys_and_are_not_told() -> None:
+def test_labels_of_a_namespace_are_not_reported() -> None:
     own = tenant_object("Namespace", "ns", "", meta={"labels": {_HONOURED: "x"}})
     assert plan(namespace.SYNC, own, None).changes == ()
 

@@ -18,7 +18,7 @@ from syncer.core.plan import Refusal
 from syncer.kinds.custom_resource import CustomResource
 from syncer.kinds.table import kinds
 from syncer.policy import document, fields, patterns
-from syncer.policy.fields import FIELDS, KINDS, FieldFate
+from syncer.policy.fields import FIELDS, KINDS, FieldVerdict
 from syncer.policy.sync_policy import NO_NAMES, SyncPolicy
 from tests.kube_schemas.generate import OUTPUT
 from tests.unit.syncer.kinds.objects import created, plan, tenant_object
@@ -58,12 +58,12 @@ ROWS = list(_rows())
 
 
 @pytest.mark.parametrize(("type_name", "name", "below"), ROWS, ids=lambda each: each)
-def test_each_field_has_a_fate(type_name: str, name: str, below: str) -> None:
+def test_each_field_has_a_verdict(type_name: str, name: str, below: str) -> None:
     assert name in FIELDS.get(type_name, {}), f"{type_name}.{name} is new: what becomes of it?"
     assert FIELDS[type_name][name].type_name == below
 
 
-def test_no_fate_is_of_a_field_that_is_gone() -> None:
+def test_no_verdict_is_of_a_field_that_is_gone() -> None:
     rows = {(type_name, name) for type_name, name, _ in ROWS}
     assert {(type_name, name) for type_name, found in FIELDS.items() for name in found} == rows
     for notes in (fields.CHANGED, fields.JUDGED, fields.STAYS):
@@ -96,7 +96,7 @@ def test_what_is_refused_names_the_field_that_allows_it() -> None:
     for type_name, found in FIELDS.items():
         for name, field in found.items():
             named = re.findall(r"`([a-z][A-Za-z]*\.[A-Za-z]+)`", field.how)
-            if field.fate is FieldFate.JUDGED:
+            if field.verdict is FieldVerdict.JUDGED:
                 assert field.how, (type_name, name)
                 assert named or "never" in field.how or "alone" in field.how, (type_name, name)
             assert {each for each in named if not each.startswith("metadata.")} <= known, (type_name, name)
@@ -153,7 +153,7 @@ def test_what_stays_does_not_go_down() -> None:
         sync = next(each for each in kinds([]) if each.kind.kind == kind)
         for type_name, path in ((kind, ()), ("ObjectMeta", ("metadata",)), (f"{kind}Spec", ("spec",))):
             for name, field in FIELDS.get(type_name, {}).items():
-                if field.fate is not FieldFate.STAYS or name in ("uid", "deletionTimestamp"):
+                if field.verdict is not FieldVerdict.STAYS or name in ("uid", "deletionTimestamp"):
                     continue
                 own = tenant_object(kind)
                 place = own
@@ -172,7 +172,7 @@ def test_what_is_allowed_goes_down_as_it_is() -> None:
         where = ("spec",) if f"{kind}Spec" in FIELDS else ()
         for name, field in FIELDS[f"{kind}Spec" if where else kind].items():
             if (
-                field.fate is not FieldFate.ALLOWED
+                field.verdict is not FieldVerdict.ALLOWED
                 or field.type_name
                 or name in (*skipped, "kind", "apiVersion")
             ):

@@ -11,10 +11,10 @@ from syncer.core.objects import Object
 from syncer.policy import patterns
 from syncer.policy.metadata_keys import (
     HARMLESS,
-    UNTOLD,
-    Fate,
+    UNREPORTED,
+    Verdict,
     changes,
-    label_fate,
+    label_verdict,
     refusals,
 )
 from syncer.policy.sync_policy import (
@@ -70,7 +70,7 @@ def annotated(*names: str, **spec: Any) -> Object:
     return {"metadata": {"annotations": dict.fromkeys(names, "x")}, "spec": spec}
 
 
-def told(kind: str, value: Object, policy: SyncPolicy = DEFAULT) -> list[str]:
+def reported(kind: str, value: Object, policy: SyncPolicy = DEFAULT) -> list[str]:
     return [each.path for each in changes(value, rules(kind, value, policy), lambda _: False)]
 
 
@@ -83,8 +83,8 @@ def refused(kind: str, value: Object, policy: SyncPolicy = DEFAULT) -> list[str]
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("key", HONOURED)
 def test_what_a_controller_may_honour_stays_or_is_refused(kind: str, key: str) -> None:
-    assert rules(kind, NOWHERE, DEFAULT).annotation(key) in (Fate.TOLD, Fate.REFUSED)
-    assert label_fate(key, DEFAULT.metadata, DOMAINS) in (Fate.TOLD, Fate.UNTOLD)
+    assert rules(kind, NOWHERE, DEFAULT).annotation(key) in (Verdict.REPORTED, Verdict.REFUSED)
+    assert label_verdict(key, DEFAULT.metadata, DOMAINS) in (Verdict.REPORTED, Verdict.UNREPORTED)
 
 
 @pytest.mark.parametrize("kind", [*KINDS, "Ingress"])
@@ -94,31 +94,32 @@ def test_each_key_can_be_allowed(kind: str, key: str) -> None:
         pods=PodPolicy(allowed_annotations=patterns.of(key)),
         metadata=MetadataPolicy(allowed_labels=patterns.of(key), allowed_annotations=patterns.of(key)),
     )
-    assert rules(kind, NOWHERE, policy).annotation(key) is Fate.ALLOWED
-    assert label_fate(key, policy.metadata, DOMAINS) is Fate.ALLOWED
+    assert rules(kind, NOWHERE, policy).annotation(key) is Verdict.ALLOWED
+    assert label_verdict(key, policy.metadata, DOMAINS) is Verdict.ALLOWED
 
 
 @pytest.mark.parametrize("key", ["app", "note", "pod-template-hash", "helm.sh/chart", "checksum/config"])
 def test_harmless_keys_go_down(key: str) -> None:
     for kind in (*KINDS, "Ingress"):
-        assert rules(kind, NOWHERE, DEFAULT).annotation(key) is Fate.ALLOWED
-    assert label_fate(key, DEFAULT.metadata, DOMAINS) is Fate.ALLOWED
+        assert rules(kind, NOWHERE, DEFAULT).annotation(key) is Verdict.ALLOWED
+    assert label_verdict(key, DEFAULT.metadata, DOMAINS) is Verdict.ALLOWED
 
 
 def test_a_key_of_no_domain_can_be_withheld() -> None:
     """Sidecars of Grafana load ConfigMaps of all namespaces that have this label."""
-    assert label_fate("grafana_datasource", DEFAULT.metadata, DOMAINS) is Fate.TOLD
+    assert label_verdict("grafana_datasource", DEFAULT.metadata, DOMAINS) is Verdict.REPORTED
     assert (
-        label_fate("grafana_datasource", MetadataPolicy(withheld_keys=patterns.of()), DOMAINS) is Fate.ALLOWED
+        label_verdict("grafana_datasource", MetadataPolicy(withheld_keys=patterns.of()), DOMAINS)
+        is Verdict.ALLOWED
     )
 
 
-def test_a_chart_of_today_is_told_nothing() -> None:
+def test_a_chart_of_today_has_nothing_reported() -> None:
     value = annotated("kubectl.kubernetes.io/last-applied-configuration", "deployment.kubernetes.io/revision")
     value["metadata"]["annotations"] |= {"meta.helm.sh/release-name": "r", "prometheus.io/scrape": "true"}
     value["metadata"]["labels"] = {"app.kubernetes.io/name": "n", "helm.sh/chart": "c-1"}
     for kind in (*KINDS, "Ingress"):
-        assert (told(kind, value), refused(kind, value)) == ([], [])
+        assert (reported(kind, value), refused(kind, value)) == ([], [])
 
 
 @pytest.mark.parametrize(
@@ -132,17 +133,22 @@ def test_a_chart_of_today_is_told_nothing() -> None:
         "some.controller.example/allow-list",
     ],
 )
-def test_an_ingress_does_not_go_down_without_what_keeps_people_out(key: str) -> None:
+def test_an_ingress_keeps_what_keeps_people_out(key: str) -> None:
     path = f"metadata.annotations[{key}]"
     assert refused("Ingress", annotated(key)) == [path]
     allowed = SyncPolicy(ingresses=IngressPolicy(allowed_annotations=patterns.of(key)))
-    assert (refused("Ingress", annotated(key), allowed), told("Ingress", annotated(key), allowed)) == ([], [])
+    assert (refused("Ingress", annotated(key), allowed), reported("Ingress", annotated(key), allowed)) == (
+        [],
+        [],
+    )
 
 
-def test_an_ingress_goes_down_without_a_timeout_and_its_author_is_told() -> None:
+def test_an_ingress_may_lack_a_timeout() -> None:
     value = annotated("nginx.ingress.kubernetes.io/proxy-read-timeout")
     assert refused("Ingress", value) == []
-    assert told("Ingress", value) == ["metadata.annotations[nginx.ingress.kubernetes.io/proxy-read-timeout]"]
+    assert reported("Ingress", value) == [
+        "metadata.annotations[nginx.ingress.kubernetes.io/proxy-read-timeout]"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -165,7 +171,7 @@ def test_a_load_balancer_does_not_become_public(key: str) -> None:
 def test_an_unknown_key_of_a_service_that_nobody_reaches_stays() -> None:
     value = annotated("some.mesh.example/retries", type="ClusterIP")
     assert refused("Service", value) == []
-    assert told("Service", value) == ["metadata.annotations[some.mesh.example/retries]"]
+    assert reported("Service", value) == ["metadata.annotations[some.mesh.example/retries]"]
 
 
 def test_an_order_to_the_runtime_has_the_pod_refused_in_any_case() -> None:
@@ -184,7 +190,7 @@ def test_keys_that_are_nobodys_are_passed_over() -> None:
 
 
 def test_each_reason_is_written() -> None:
-    for key, reason in (*HARMLESS, *UNTOLD):
+    for key, reason in (*HARMLESS, *UNREPORTED):
         assert patterns.is_pattern(key)
         assert reason
 
@@ -194,7 +200,7 @@ def test_any_json_is_judged(labels: Any, annotations: Any) -> None:
     value = {"metadata": {"labels": labels, "annotations": annotations}}
     for kind in ("Pod", "Ingress", "Service", "Secret"):
         refused(kind, value)
-        told(kind, value)
+        reported(kind, value)
 
 
 @given(st.dictionaries(st.text(max_size=12), st.text(max_size=3), max_size=200))

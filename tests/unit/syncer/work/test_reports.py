@@ -74,20 +74,20 @@ async def test_a_text_of_any_length_is_remembered_in_part() -> None:
     assert reports.last(session, item) == f"FailedCreate: {'x' * 1024}"
 
 
-async def test_what_stays_is_told_once_for_the_objects_of_one_controller() -> None:
+async def test_what_stays_is_reported_once_for_a_controller() -> None:
     """A Deployment of a thousand pods is one Event, not a thousand."""
     clients = _Clients()
     reports = TenantReports(SyncerMetrics(), lambda: 0.0, lambda: 0.0, Slots(1))
     owner = {"kind": "ReplicaSet", "uid": "r-1", "controller": True}
-    told = Plan(Half(changes=(Change("metadata.annotations[a.example/b]", "stays in this cluster"),)))
+    changed = Plan(Half(changes=(Change("metadata.annotations[a.example/b]", "stays in this cluster"),)))
     session = cast("TenantSession", clients)
     for _ in range(2):
         for name in ("a", "b"):
             pod = {"metadata": {"namespace": "web", "name": name, "uid": name, "ownerReferences": [owner]}}
-            await reports.planned(session, ("Pod", "web", name), told, pod)
+            await reports.planned(session, ("Pod", "web", name), changed, pod)
     assert clients.sent == ["events"]
     other = Plan(
-        Half(changes=(*told.changes, Change("metadata.annotations[c.example/d]", "stays in this cluster")))
+        Half(changes=(*changed.changes, Change("metadata.annotations[c.example/d]", "stays in this cluster")))
     )
     await reports.planned(
         session, ("Pod", "web", "a"), other, {"metadata": {"uid": "a", "ownerReferences": [owner]}}
@@ -95,14 +95,14 @@ async def test_what_stays_is_told_once_for_the_objects_of_one_controller() -> No
     assert clients.sent == ["events", "events"]
 
 
-async def test_what_stays_has_a_rate_of_its_own_and_no_report_waits_for_it() -> None:
+async def test_what_stays_has_a_rate_of_its_own() -> None:
     clients = _Clients()
     reports = TenantReports(SyncerMetrics(), lambda: 0.0, lambda: 0.0, Slots(1))
-    told = Plan(Half(changes=(Change("metadata.annotations[a.example/b]", "stays in this cluster"),)))
+    changed = Plan(Half(changes=(Change("metadata.annotations[a.example/b]", "stays in this cluster"),)))
     session = cast("TenantSession", clients)
     for number in range(3 * BURST):
         value = {"metadata": {"namespace": "web", "name": f"c-{number}", "uid": f"c-{number}"}}
-        await reports.planned(session, ("ConfigMap", "web", f"c-{number}"), told, value)
+        await reports.planned(session, ("ConfigMap", "web", f"c-{number}"), changed, value)
     assert len(clients.sent) == BURST
     refused = Plan(Half(refusals=(Refusal("spec.hostPID", "no"),)))
     await reports.planned(session, ("Pod", "web", "p"), refused, {"metadata": {"uid": "u"}})
