@@ -12,6 +12,7 @@ from syncer.core.objects import (
     SyncedKind,
     annotations_of,
     is_deleting,
+    labels_of,
     merge_patch,
     name_of,
     uid_of,
@@ -19,6 +20,7 @@ from syncer.core.objects import (
 from syncer.core.plan import NOTHING, Create, Half, Patch, Plan, Side
 from syncer.core.view import View
 from syncer.kinds.downward import owns
+from syncer.kinds.metadata import domain_of
 from syncer.kinds.port import KindSync, SameName, Scope
 from syncer.kinds.upward import tenant_text
 from tenancy import keys
@@ -32,7 +34,8 @@ _SHOWN = (
     *("apiVersion", "kind", "reason", "message", "type", "count", "action", "eventTime"),
     *("firstTimestamp", "lastTimestamp", "reportingComponent", "reportingInstance"),
 )
-"""Labels and annotations are the super cluster's."""
+_MOST_KEYS = 16
+"""Of labels and of annotations. Those with a domain are of the super cluster's own controllers."""
 
 _SHOWN_BELOW = {"source": ("component", "host"), "series": ("count", "lastObservedTime")}
 _TEXTS = ("reason", "message", "action", "reportingComponent", "reportingInstance")
@@ -75,13 +78,23 @@ def _desired(key: Key, found: Object, view: View) -> Object | None:
     for name in _TEXTS:
         if isinstance(text := desired.get(name), str):
             desired[name] = tenant_text(text, own, view)
-    desired["metadata"] = {"name": name_of(found), "namespace": key[0]}
+    desired["metadata"] = {"name": name_of(found), "namespace": key[0]} | _shown_keys(found, own, view)
     desired["involvedObject"] = involved
     if (related := found.get("related")) is not None:
         reference = _reference(related, key[0], super_namespace, view)
         if reference is not None:
             desired["related"] = reference
     return desired
+
+
+def _shown_keys(found: Object, own: tuple[str, ...], view: View) -> Object:
+    """The labels and annotations that no controller of the super cluster is known by."""
+    shown: Object = {}
+    for field, values in (("labels", labels_of(found)), ("annotations", annotations_of(found))):
+        plain = sorted(name for name in values if not domain_of(name))[:_MOST_KEYS]
+        if plain:
+            shown[field] = {name: tenant_text(values[name], own, view) for name in plain}
+    return shown
 
 
 def _reference(ref: Any, namespace: str, super_namespace: str | None, view: View) -> Object | None:

@@ -9,7 +9,6 @@ from typing import Any
 from daemonkit.kube.client import ApiError
 from daemonkit.kube.resources import Status
 from syncer.core.objects import SyncedKind
-from syncer.core.tenant_cluster import TenantCluster
 from syncer.metrics import SyncerMetrics
 from syncer.tenant.deletions import SyncKey
 from syncer.work.reports import REPORT_WAIT_S, TenantReports
@@ -24,8 +23,9 @@ _OBJECT_FIELDS = ("kind", "namespace", "name")
 class _EventSession:
     """What reports need of a session; keeps the Events that are posted."""
 
-    def __init__(self, tenant: TenantCluster) -> None:
-        self.tenant = tenant
+    def __init__(self, world: World) -> None:
+        self.tenant = world.tenant
+        self.view = world.view
         self.client = self
         self.events: list[Object] = []
 
@@ -43,7 +43,7 @@ class _EventSession:
 
 def events_of(world: World, item: SyncKey, tenant: Object) -> list[Object]:
     """The Events of the last plan, or of its refusal by the API server; in the fields that cases have."""
-    session: Any = _EventSession(world.tenant)
+    session: Any = _EventSession(world)
     clock = itertools.count(0.0, REPORT_WAIT_S)
     reports = TenantReports(SyncerMetrics(), lambda: 0.0, lambda: next(clock), Slots(1))
 

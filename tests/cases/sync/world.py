@@ -43,6 +43,15 @@ class World:
         self.refused_by_server = ""
         """Why an API server refused the last plan."""
 
+    def view(self) -> FakeView:
+        """Both sides as plans see them now."""
+        return FakeView(
+            tenant=self.tenant,
+            policy=self._policy,
+            tenant_objects=list(self.sides[Side.TENANT].values()),
+            super_objects=list(self.sides[Side.SUPER].values()),
+        )
+
     def address(self, side: Side, namespace: str, name: str) -> str:
         """The cluster IP that a Service gets; the same each time."""
         where = (str(side), namespace, name)
@@ -115,12 +124,7 @@ class World:
         found = self.found(sync, namespace, name)
         if tenant is None and found is None:
             return None
-        view = FakeView(
-            tenant=self.tenant,
-            policy=self._policy,
-            tenant_objects=list(self.sides[Side.TENANT].values()),
-            super_objects=list(self.sides[Side.SUPER].values()),
-        )
+        view = self.view()
         own, there = copy.deepcopy(tenant), copy.deepcopy(found)
         self.last_plan = sync.plan((namespace, name), own, there, view)
         assert (own, there) == (tenant, found), "the plan has changed an object"

@@ -52,7 +52,7 @@ def test_an_event_of_a_pod_comes_up_with_the_tenants_names() -> None:
     body = created(SYNC.plan(("ns", "e"), None, found, view("Pod")))
     assert body == {
         "kind": "Event",
-        "metadata": {"name": "e", "namespace": "ns"},
+        "metadata": {"name": "e", "namespace": "ns", "labels": {"l": "1"}},
         "involvedObject": {"kind": "Pod", "namespace": "ns", "name": "p", "uid": "t-1", "fieldPath": "f"},
         "reason": "Pulled",
         "message": "ns/p of  in other/q",
@@ -150,3 +150,12 @@ def test_events_of_configured_kinds_come_up() -> None:
         "uid": "t-1",
         "fieldPath": "f",
     }
+
+
+def test_keys_of_the_super_clusters_controllers_stay_below() -> None:
+    found = event(REF)
+    found["metadata"]["labels"] = {"l": f"in {SUPER_NAMESPACE}", "controller.example/queue": "x"}
+    found["metadata"]["annotations"] = {f"k{n:02}": "v" for n in range(40)} | {"policies.example/rule": "x"}
+    meta = created(SYNC.plan(("ns", "e"), None, found, view("Pod")))["metadata"]
+    assert meta["labels"] == {"l": "in ns"}
+    assert meta["annotations"] == {f"k{n:02}": "v" for n in range(16)}
