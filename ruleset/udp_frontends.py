@@ -17,12 +17,9 @@ _OBJECTS = {
     Backend.NFT: ("map services", "map endpoints", "map refusals"),
 }
 # As `ruleset.render.iptables` and `ruleset.render.nft` write a frontend.
-_LINES = {
-    Backend.IPTABLES: re.compile(
-        r"-d ([0-9a-f.:]{2,45})/(?:32|128) -p udp -m udp --dport ([0-9]{1,5}) -j .*"
-    ),
-    Backend.NFT: re.compile(r"([0-9a-f.:]{2,45}) \. udp \. ([0-9]{1,5}) : .*"),
-}
+_IPTABLES_LINE = re.compile(r"-d ([0-9a-f.:]{2,45})/(?:32|128) -p udp -m udp --dport ([0-9]{1,5}) -j .*")
+_NFT_LINE = re.compile(r"([0-9a-f.:]{2,45}) \. udp \. ([0-9]{1,5}) : .*")
+_LINES = {Backend.IPTABLES: _IPTABLES_LINE, Backend.NFT: _NFT_LINE}
 
 
 def udp_frontends(documents: Iterable[Document]) -> frozenset[Endpoint]:

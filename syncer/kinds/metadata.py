@@ -17,7 +17,7 @@ from syncer.core.field_ownership import is_foreign_key
 from syncer.core.objects import Object, metadata, without_server_fields
 from syncer.core.tenant_cluster import TenantCluster
 from syncer.core.view import View
-from syncer.policy.metadata_keys import KeyRules, Verdict, is_open, label_verdict, rules_for
+from syncer.policy.metadata_keys import KeyRules, KeyVerdict, is_open, label_verdict, rules_for
 from tenancy import keys
 
 LABEL_PREFIX = "tenant-label.vcnode.io/"
@@ -64,12 +64,12 @@ def is_closed(key: str, tenant: TenantCluster) -> bool:
 def label_passes(key: str, view: View) -> bool:
     """Whether a tenant's label stands in the super cluster as it is."""
     verdict = label_verdict(key, view.policy.metadata, view.settings.opaque_domains)
-    return verdict is Verdict.ALLOWED and not is_closed(key, view.tenant)
+    return verdict is KeyVerdict.ALLOWED and not is_closed(key, view.tenant)
 
 
 def annotation_passes(key: str, rules: KeyRules, tenant: TenantCluster) -> bool:
     """Whether a tenant's annotation stands in the super cluster."""
-    return rules.annotation(key) is Verdict.ALLOWED and not is_closed(key, tenant)
+    return rules.annotation(key) is KeyVerdict.ALLOWED and not is_closed(key, tenant)
 
 
 def rules_of(kind: str, tenant: Object, view: View) -> KeyRules:

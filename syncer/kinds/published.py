@@ -69,7 +69,7 @@ class PublishedSync(SameName):
         desired = _copy(found)
         changes = self._fit(desired, tenant)
         if tenant is None:
-            # What is otherwise is told once the tenant has it.
+            # What is otherwise is reported once the tenant has it.
             return Plan(up=Half((Create(Side.TENANT, self._kind, desired),), is_partial=bool(changes)))
         if not is_published(tenant):
             taken = f"the tenant has a {self._kind.kind} {key[1]} of its own"

@@ -14,7 +14,7 @@ from syncer.policy import quantity
 STORED_BYTES = "vcnode.io/stored-bytes"
 """The JSON of all that one tenant has in the super cluster, but for Events, which end by themselves."""
 
-# etcd takes 2 GiB unless told otherwise (https://etcd.io/docs/v3.6/dev-guide/limit/).
+# etcd takes 2 GiB by default (https://etcd.io/docs/v3.6/dev-guide/limit/).
 _STORED_BYTES = 128 << 20
 _OF_OTHERS = 2_000
 """Of each custom resource."""

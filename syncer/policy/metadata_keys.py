@@ -89,7 +89,7 @@ _SECTIONS = {"Pod": "pods", "Service": "services", "Ingress": "ingresses"}
 _REACHABLE_TYPES = ("NodePort", "LoadBalancer")
 
 
-class Verdict(enum.Enum):
+class KeyVerdict(enum.Enum):
     """What becomes of a key. Two stay in the tenant; labels that are selected by are renamed."""
 
     ALLOWED = "allowed"
@@ -114,29 +114,31 @@ class KeyRules:
     opaque_domains: tuple[str, ...]
     is_open: bool = False
 
-    def annotation(self, key: str) -> Verdict:
+    def annotation(self, key: str) -> KeyVerdict:
         """The verdict of an annotation."""
         if (
             key in self.judged
             or self.allowed.match(key)
             or (self.metadata.allowed_annotations.match(key) and not self.refused.match(key.lower()))
         ):
-            return Verdict.ALLOWED
+            return KeyVerdict.ALLOWED
         lower = key.lower()
         if self.refused.match(lower):
-            return Verdict.REFUSED
+            return KeyVerdict.REFUSED
         if _is_harmless(key, self.metadata, self.opaque_domains):
-            return Verdict.ALLOWED
+            return KeyVerdict.ALLOWED
         if _UNREPORTED.match(key):
-            return Verdict.UNREPORTED
-        return Verdict.REFUSED if self.is_open and not _HARMLESS_WITHOUT.match(lower) else Verdict.REPORTED
+            return KeyVerdict.UNREPORTED
+        if self.is_open and not _HARMLESS_WITHOUT.match(lower):
+            return KeyVerdict.REFUSED
+        return KeyVerdict.REPORTED
 
 
-def label_verdict(key: str, policy: MetadataPolicy, opaque_domains: tuple[str, ...]) -> Verdict:
+def label_verdict(key: str, policy: MetadataPolicy, opaque_domains: tuple[str, ...]) -> KeyVerdict:
     """The verdict of a label. None is refused: nobody's safety hangs on a label."""
     if policy.allowed_labels.match(key) or _is_harmless(key, policy, opaque_domains):
-        return Verdict.ALLOWED
-    return Verdict.UNREPORTED if _UNREPORTED.match(key) else Verdict.REPORTED
+        return KeyVerdict.ALLOWED
+    return KeyVerdict.UNREPORTED if _UNREPORTED.match(key) else KeyVerdict.REPORTED
 
 
 def _is_harmless(key: str, policy: MetadataPolicy, opaque_domains: tuple[str, ...]) -> bool:
@@ -195,7 +197,7 @@ def refusals(tenant: Object, rules: KeyRules, is_passed_over: IsPassedOver) -> t
     meta = found.fields("metadata", tenant.get("metadata"))
     found.fields("metadata.labels", meta.get(LABELS))
     for key in found.fields("metadata.annotations", meta.get(ANNOTATIONS)):
-        if rules.annotation(text_of(key)) is Verdict.REFUSED and not is_passed_over(key):
+        if rules.annotation(text_of(key)) is KeyVerdict.REFUSED and not is_passed_over(key):
             found.add(f"metadata.annotations[{shown(key)}]", "this annotation", rules.field)
     return found.done()
 
@@ -214,11 +216,11 @@ def changes(
     if type(labels) is dict and not renames_labels:
         for key in labels:
             verdict = label_verdict(text_of(key), rules.metadata, rules.opaque_domains)
-            if verdict is Verdict.REPORTED and not is_passed_over(key):
+            if verdict is KeyVerdict.REPORTED and not is_passed_over(key):
                 yield _stays(LABELS, key, "metadata.allowedLabels")
     if type(annotations) is dict:
         for key in annotations:
-            if rules.annotation(text_of(key)) is Verdict.REPORTED and not is_passed_over(key):
+            if rules.annotation(text_of(key)) is KeyVerdict.REPORTED and not is_passed_over(key):
                 yield _stays(ANNOTATIONS, key, rules.field)
 
 

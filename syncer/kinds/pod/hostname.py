@@ -3,7 +3,7 @@
 
 The super cluster's name of the pod is another, so it has no subdomain there. A node sets the tenant's name by
 `hostnameOverride` (KEP-4762; alpha in 1.34, behind the feature gate HostnameOverride). An API server without
-it drops the field, and the hostname is as short as without all of this: that is told.
+it drops the field, and the hostname is as short as without all of this: that is reported.
 """
 
 from syncer.core.objects import Object, name_of, namespace_of

@@ -82,12 +82,12 @@ class PodSync(SameName):
 
 
 def _changes(tenant: Object, found: Object | None, view: View) -> tuple[Change, ...]:
-    told = itertools.chain(
+    reported = itertools.chain(
         judgement.changes(KIND.kind, tenant, view),
         pull_changes(tenant, view),
         hostname_changes(tenant, found, view),
     )
-    return tuple(itertools.islice(told, MAX_REFUSALS))
+    return tuple(itertools.islice(reported, MAX_REFUSALS))
 
 
 def _plan_orphan(found: Object, namespace: str, view: View) -> Plan:

@@ -94,7 +94,7 @@ def test_a_kubelet_without_resolv_conf_is_never_polled() -> None:
         *("nameserver fe80::1%3\n", "nameserver 127.0.0.53\nnameserver 192.0.2.2\n"),
     ],
 )
-def test_content_that_a_start_would_complain_about_replaces_no_sound_one(tmp_path: Path, text: str) -> None:
+def test_unsound_content_replaces_no_sound_one(tmp_path: Path, text: str) -> None:
     found = here(tmp_path, "nameserver 192.0.2.1\n")
     found.path.write_text(text)
     assert not found.polled()

@@ -336,7 +336,7 @@ def _udp(generation: int, *destinations: tuple[str, int]) -> Ruleset:
     return make_ruleset(generation, [Document(Family.IPV4, Backend.IPTABLES, objects)])
 
 
-def test_destinations_that_end_are_known_from_the_installed_rules(fake: FakePacketFilter) -> None:
+def test_the_installed_rules_show_which_flows_end(fake: FakePacketFilter) -> None:
     """Whoever sends the new ruleset may have been restarted, and this agent too."""
     old = _udp(1, ("10.96.0.10", 53), ("10.96.0.11", 53), ("10.96.0.12", 53))
     new = _udp(2, ("10.96.0.10", 53), ("10.96.0.11", 54))

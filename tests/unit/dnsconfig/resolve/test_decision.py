@@ -60,7 +60,7 @@ def test_decision_records_its_sources() -> None:
     assert (found.waiting, found.events) == (None, ())
 
 
-def test_a_pod_has_a_record_with_a_hostname_and_a_subdomain_alone() -> None:
+def test_a_record_needs_hostname_and_subdomain() -> None:
     """`podToEndpoint` of the EndpointSlice controller: otherwise the endpoint has no hostname."""
     assert decided(pod("a", subdomain="web")).dns_record == ""
     assert decided(pod("a", "x" * 70, subdomain="web")).dns_record == ""

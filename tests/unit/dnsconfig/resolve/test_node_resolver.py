@@ -95,7 +95,7 @@ def test_servers_that_pods_cannot_use(server: str, reason: str, place: str) -> N
     assert server_problem(parse(text)).startswith(f"its nameserver {server} {reason}")
 
 
-def test_a_file_without_a_server_is_a_problem_and_no_file_is_none() -> None:
+def test_a_file_without_a_server_is_a_problem() -> None:
     assert (
         server_problem(parse("search a\n")) == "it has no nameserver; pods of policy Default resolve no names"
     )

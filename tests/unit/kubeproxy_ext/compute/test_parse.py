@@ -392,7 +392,7 @@ def test_all_addresses_of_the_tenants_own_control_plane(
     assert (found.ipv4.tenant_cluster_ips, found.ipv6.tenant_cluster_ips) == (ipv4, ipv6)
 
 
-def test_addresses_of_a_family_that_the_service_lacks_are_reported() -> None:
+def test_addresses_of_an_absent_family_are_reported() -> None:
     def parsed(*ips: str) -> ServiceInfo | None:
         own, external = "10.96.0.7,fd00:96::7", ["1.2.3.4", "fd00:1::1", "fd00:1::2"]
         return parse_service(

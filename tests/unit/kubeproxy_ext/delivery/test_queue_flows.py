@@ -65,7 +65,7 @@ def test_guest_with_unknown_rules_gets_all_flows() -> None:
     assert [flow.destination for flow in push.flush] == [f"10.96.0.{number}" for number in range(8)]
 
 
-def test_after_a_restart_a_guest_with_the_desired_rules_gets_its_udp_flows_judged() -> None:
+def test_after_a_restart_udp_flows_are_judged() -> None:
     """An endpoint may have ended while kubeproxy-ext did not run, without a change of rules."""
     made = RulesetDelivery()
     made.on_guest(guest("g1", digest=UDP_ONE.digest), 0.0)
@@ -92,7 +92,7 @@ def test_after_a_restart_tcp_flows_of_unchanged_rules_stay() -> None:
     assert push.flush == ()
 
 
-def test_a_change_while_a_push_is_in_flight_flushes_what_that_push_brought() -> None:
+def test_a_change_during_a_push_flushes_its_flows() -> None:
     made = delivery("g1", set_desired=UDP_ONE)
     (first,) = made.take_due(0.0)
     made.set_desired("g1", ONE, 0.5)

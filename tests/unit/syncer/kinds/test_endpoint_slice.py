@@ -75,7 +75,7 @@ def test_those_that_the_super_cluster_makes_itself_stay(
         ([service(), tenant_object("Endpoints", "svc")], "have the addresses"),
     ],
 )
-def test_a_slice_beside_others_is_told(objects: list[Object], expected: str) -> None:
+def test_a_slice_beside_others_is_reported(objects: list[Object], expected: str) -> None:
     (change,) = plan(SYNC, own(), None, FakeView(tenant_objects=objects)).changes
     assert change.path == "metadata.labels[kubernetes.io/service-name]"
     assert expected in change.message

@@ -207,7 +207,7 @@ _OTHERS = (_SERVICES, _PODS, _PORTS, _KEYS)
 
 
 @dataclass(slots=True)
-class _View:
+class _SizedView:
     """What is there beside the object; a look-up costs what the copy costs, as with the syncer's caches."""
 
     sizes: Sizes
@@ -318,7 +318,7 @@ def _is_from_above(sync: KindSync) -> bool:
     return sync.scope in (Scope.PUBLISHED, Scope.CLAIMED) or sync.kind.kind == "Event"
 
 
-def _created(sync: KindSync, tenant: Object | None, found: Object | None, view: _View) -> Object:
+def _created(sync: KindSync, tenant: Object | None, found: Object | None, view: _SizedView) -> Object:
     plan = sync.plan(_key(sync), tenant, found, view)
     creations = [each for each in plan.actions if isinstance(each, Create)]
     assert len(creations) == 1, (sync.kind.kind, plan.refusals, plan.wait, plan.conflict)
@@ -341,7 +341,7 @@ def _pair(sync: KindSync, situation: str, sizes: Sizes) -> tuple[Object | None, 
     own = schema.object(sizes)
     first = schema.object(sizes)
     tenant, found = (None, _up(sync, first)) if above else (first, None)
-    body = _created(sync, tenant, found, _View(sizes))
+    body = _created(sync, tenant, found, _SizedView(sizes))
     if situation == "created":
         return (None, _up(sync, own)) if above else (own, None)
     meta = body["metadata"]
@@ -360,7 +360,7 @@ def _pair(sync: KindSync, situation: str, sizes: Sizes) -> tuple[Object | None, 
 def test_the_work_of_a_plan_is_no_product_of_two_lists(sync: KindSync, situation: str) -> None:
     def measure(sizes: Sizes) -> int:
         tenant, found = _pair(sync, situation, sizes)
-        view = _View(sizes)
+        view = _SizedView(sizes)
         return steps(lambda: sync.plan(_key(sync), tenant, found, view))
 
     assert superlinear(measure, [*_schema(sync).places(), *_OTHERS]) == []

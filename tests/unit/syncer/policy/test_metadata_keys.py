@@ -12,7 +12,7 @@ from syncer.policy import patterns
 from syncer.policy.metadata_keys import (
     HARMLESS,
     UNREPORTED,
-    Verdict,
+    KeyVerdict,
     changes,
     label_verdict,
     refusals,
@@ -83,8 +83,8 @@ def refused(kind: str, value: Object, policy: SyncPolicy = DEFAULT) -> list[str]
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("key", HONOURED)
 def test_what_a_controller_may_honour_stays_or_is_refused(kind: str, key: str) -> None:
-    assert rules(kind, NOWHERE, DEFAULT).annotation(key) in (Verdict.REPORTED, Verdict.REFUSED)
-    assert label_verdict(key, DEFAULT.metadata, DOMAINS) in (Verdict.REPORTED, Verdict.UNREPORTED)
+    assert rules(kind, NOWHERE, DEFAULT).annotation(key) in (KeyVerdict.REPORTED, KeyVerdict.REFUSED)
+    assert label_verdict(key, DEFAULT.metadata, DOMAINS) in (KeyVerdict.REPORTED, KeyVerdict.UNREPORTED)
 
 
 @pytest.mark.parametrize("kind", [*KINDS, "Ingress"])
@@ -94,23 +94,23 @@ def test_each_key_can_be_allowed(kind: str, key: str) -> None:
         pods=PodPolicy(allowed_annotations=patterns.of(key)),
         metadata=MetadataPolicy(allowed_labels=patterns.of(key), allowed_annotations=patterns.of(key)),
     )
-    assert rules(kind, NOWHERE, policy).annotation(key) is Verdict.ALLOWED
-    assert label_verdict(key, policy.metadata, DOMAINS) is Verdict.ALLOWED
+    assert rules(kind, NOWHERE, policy).annotation(key) is KeyVerdict.ALLOWED
+    assert label_verdict(key, policy.metadata, DOMAINS) is KeyVerdict.ALLOWED
 
 
 @pytest.mark.parametrize("key", ["app", "note", "pod-template-hash", "helm.sh/chart", "checksum/config"])
 def test_harmless_keys_go_down(key: str) -> None:
     for kind in (*KINDS, "Ingress"):
-        assert rules(kind, NOWHERE, DEFAULT).annotation(key) is Verdict.ALLOWED
-    assert label_verdict(key, DEFAULT.metadata, DOMAINS) is Verdict.ALLOWED
+        assert rules(kind, NOWHERE, DEFAULT).annotation(key) is KeyVerdict.ALLOWED
+    assert label_verdict(key, DEFAULT.metadata, DOMAINS) is KeyVerdict.ALLOWED
 
 
 def test_a_key_of_no_domain_can_be_withheld() -> None:
     """Sidecars of Grafana load ConfigMaps of all namespaces that have this label."""
-    assert label_verdict("grafana_datasource", DEFAULT.metadata, DOMAINS) is Verdict.REPORTED
+    assert label_verdict("grafana_datasource", DEFAULT.metadata, DOMAINS) is KeyVerdict.REPORTED
     assert (
         label_verdict("grafana_datasource", MetadataPolicy(withheld_keys=patterns.of()), DOMAINS)
-        is Verdict.ALLOWED
+        is KeyVerdict.ALLOWED
     )
 
 

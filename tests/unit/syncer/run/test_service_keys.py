@@ -43,7 +43,7 @@ async def test_the_longer_key_is_refused_also_where_it_is_found_first() -> None:
         assert phases == {"first": "Unusable", "second": "Synced"}
 
 
-async def test_who_comes_later_with_a_shorter_key_is_refused_and_the_other_goes_on() -> None:
+async def test_a_later_tenant_with_a_shorter_key_is_refused() -> None:
     world = World({"two": "acme-blue"})
     async with running(world):
         await asyncio.sleep(20)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The quota of a tenant in a whole syncer: what goes down, what is refused and said, and what makes room."""
+"""The quota of a tenant in a whole syncer: what goes down, is refused, and makes room."""
 
 import asyncio
 import re
@@ -74,7 +74,7 @@ async def test_a_pod_states_what_a_quota_limits() -> None:
         assert _is_refused(plane, "bare", r"containers\[0\]\.resources\.requests\.cpu: must be specified")
 
 
-async def test_containers_that_are_resized_one_by_one_stay_within_the_quota() -> None:
+async def test_resizes_one_by_one_stay_within_the_quota() -> None:
     world = World({"one": "red"})
     _set_quota(world, requests__cpu="4")
     async with running(world):
@@ -93,7 +93,7 @@ async def test_containers_that_are_resized_one_by_one_stay_within_the_quota() ->
         assert _requested(world, "app") == ["400m"] * 10
 
 
-async def test_an_image_and_a_size_that_change_at_once_are_judged_together() -> None:
+async def test_changes_at_once_are_judged_together() -> None:
     world = World({"one": "red"})
     _set_quota(world, requests__cpu="4")
     async with running(world):

@@ -251,7 +251,7 @@ def test_variables_repeat_a_large_annotation_only_so_often() -> None:
     assert str(MAX_VALUE_CHARS) in refused.refusals[0].message
 
 
-def test_services_with_more_ports_than_a_pod_has_room_for_are_left_to_the_kubelet() -> None:
+def test_services_with_too_many_ports_are_the_kubelets() -> None:
     own = service("plain", "web", "1.2.3.4", *({"port": n} for n in range(1, 5_000)))
     assert "WEB_SERVICE_HOST" not in {each["name"] for each in env_of({"containers": [{"name": "c"}]}, own)}
 

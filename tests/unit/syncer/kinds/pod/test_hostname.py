@@ -38,7 +38,7 @@ def test_the_hostname_of_a_super_pod(spec: Object, expected: Object) -> None:
     assert {name: found[name] for name in names if name in found} == expected
 
 
-def test_what_has_no_effect_is_told() -> None:
+def test_what_has_no_effect_is_reported() -> None:
     assert changes(NAMED) == []
     there = super_pod(pod(NAMED))
     assert changes(NAMED, there) == []
