@@ -7,13 +7,16 @@ from collections.abc import Callable
 
 from daemonkit import logs
 from daemonkit.run.command_line import EXIT_UNUSABLE, load_or_exit, parse_arguments
+from daemonkit.run.extras import needs_extra
 from daemonkit.run.lifecycle import Lifecycle, run
 from daemonkit.tls.contexts import TlsError
-from dns_webhook.config import load
-from dns_webhook.credentials import CredentialsError
-from dns_webhook.rotation import CHECK_INTERVAL_S, utc_now
-from dns_webhook.service import WebhookService
-from dns_webhook.start_check import start_problems
+
+with needs_extra("dnsconfig-webhook", "webhook"):
+    from dns_webhook.config import load
+    from dns_webhook.credentials import CredentialsError
+    from dns_webhook.rotation import CHECK_INTERVAL_S, utc_now
+    from dns_webhook.service import WebhookService
+    from dns_webhook.start_check import start_problems
 
 
 def main(

@@ -5,10 +5,13 @@ import sys
 
 from daemonkit import logs
 from daemonkit.run.command_line import load_or_exit, parse_arguments
+from daemonkit.run.extras import needs_extra
 from daemonkit.run.lifecycle import Lifecycle, run
-from dnsconfig.config import load
-from dnsconfig.service import DnsConfigService
-from dnsconfig.start_check import start_problems
+
+with needs_extra("dnsconfig", "services"):
+    from dnsconfig.config import load
+    from dnsconfig.service import DnsConfigService
+    from dnsconfig.start_check import start_problems
 
 
 def main(argv: list[str] | None = None) -> int:

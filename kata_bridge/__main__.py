@@ -5,11 +5,14 @@ import sys
 
 from daemonkit import logs
 from daemonkit.run.command_line import load_or_exit, parse_arguments
+from daemonkit.run.extras import needs_extra
 from daemonkit.run.lifecycle import EXIT_FAILED, Lifecycle, run
-from kata_bridge.config import load
-from kata_bridge.lock import AlreadyRunningError
-from kata_bridge.service import CannotStartError, KataBridge
-from kata_bridge.start_check import start_problems
+
+with needs_extra("kata-bridge", "services"):
+    from kata_bridge.config import load
+    from kata_bridge.lock import AlreadyRunningError
+    from kata_bridge.service import CannotStartError, KataBridge
+    from kata_bridge.start_check import start_problems
 
 _log = logs.get("kata_bridge")
 

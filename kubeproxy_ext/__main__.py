@@ -18,11 +18,14 @@ def _run_daemon(argv: list[str]) -> int:
     # Imported here because `render` runs without gRPC.
     from daemonkit import logs
     from daemonkit.run.command_line import load_or_exit, parse_arguments
+    from daemonkit.run.extras import needs_extra
     from daemonkit.run.lifecycle import Lifecycle, run
     from daemonkit.run.process_limits import return_large_blocks
-    from kubeproxy_ext.config import load
-    from kubeproxy_ext.service import KubeproxyExt
-    from kubeproxy_ext.start_check import start_problems
+
+    with needs_extra("kubeproxy-ext", "services"):
+        from kubeproxy_ext.config import load
+        from kubeproxy_ext.service import KubeproxyExt
+        from kubeproxy_ext.start_check import start_problems
 
     return_large_blocks()  # saves 4 MB of resident memory at 1 000 Services
     arguments = parse_arguments("kubeproxy-ext", argv)
