@@ -85,7 +85,7 @@ async def test_bad_credentials_are_a_condition_and_no_more(tmp_path: Path) -> No
             "plugin": encoded(changed(text, user=exec_plugin)),
             "files": encoded(changed(text, user=files)),
             "super": encoded(clusters.super.kubeconfig()),
-            "super-by-name": encoded(
+            "named-super": encoded(
                 changed(clusters.super.kubeconfig(), server=f"https://localhost:{clusters.super.server.port}")
             ),
         }
@@ -98,7 +98,7 @@ async def test_bad_credentials_are_a_condition_and_no_more(tmp_path: Path) -> No
             await clusters.syncer.until(partial(clusters.has_condition, name, UNUSABLE))
         messages = {name: clusters.condition(name, UNUSABLE)[1] for name in (*bad, "without")}
         assert messages["without"] == "Secret t-without/admin-kubeconfig does not exist"
-        for name in ("super", "super-by-name"):
+        for name in ("super", "named-super"):
             assert messages[name] == "the kubeconfig leads to the super cluster itself; give the tenant's own"
         assert not [each for each in clusters.super.names(NAMESPACES) if each.startswith("t-super")]
         assert messages["files"].endswith("it names files; embed certificates, key and token")

@@ -13,6 +13,7 @@ from devkit.kube.apiserver import FakeApiserver
 from devkit.kube.cluster import ClusterSettings
 from devkit.kube.storage import Object, Selection
 from devkit.pki import Authority
+from syncer.kinds import configmap
 from tenancy import keys
 from tests import waiting
 from tests.functional.syncer.processes import DEADLINE_S, SyncerProcess
@@ -155,7 +156,9 @@ class VirtualClusters:
     async def until_synced(self, *names: str, within_s: float = DEADLINE_S) -> None:
         for name in names:
             own = self.planes[name].names(CONFIG_MAPS, "web")
-            await self.syncer.until(partial(self._has_synced, name, own - {"kube-root-ca.crt"}), within_s)
+            # With the authority of the API server, which else would come later than a snapshot.
+            expected = {configmap.SYNC.super_name(each) for each in own}
+            await self.syncer.until(partial(self._has_synced, name, expected), within_s)
 
     async def until_synced_object(self, resource: Resource, name: str, object_name: str) -> None:
         """An object of `web` is in the super cluster."""
