@@ -59,7 +59,7 @@ class Machine:
         self.name = name
         self.link_address = link_address
         self._directory = directory
-        self._program = kernel.program
+        self._kernel = kernel
         self._image = image
         self._node = node
         self._taps = taps
@@ -79,7 +79,7 @@ class Machine:
             [
                 "set -e",
                 *self._image.mounts(self.root),
-                f"exec {shlex.join(self._kernel())}",
+                f"exec {shlex.join(self._command())}",
             ]
         )
         argv = ["unshare", "--mount", "--propagation", "private", "--pid", "--fork"]
@@ -96,14 +96,15 @@ class Machine:
                 env={"PATH": self._node.environment["PATH"], "TMPDIR": "/dev/shm"},  # noqa: S108 - its memory
             )
 
-    def _kernel(self) -> list[str]:
+    def _command(self) -> list[str]:
         devices = [
             f"vec{index}:transport=tap,ifname={tap},depth=64,gro=1,mac=52:54:00:0{index}:00:{self._number:02x}"
             for index, tap in enumerate(self._taps)
         ]
         # A fixed hardware address: otherwise neighbours have the old one for a while after a restart.
         return [
-            str(self._program),
+            str(self._kernel.program),
+            *self._kernel.arguments,
             f"mem={_MEMORY}",
             # hostfs means no device: a kernel without block devices searches for none.
             "root=hostfs",

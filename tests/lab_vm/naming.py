@@ -23,7 +23,9 @@ from tests.k8s.ring.dns_servers import ServerAddress, start_controller, start_se
 from tests.k8s.ring.network import NetworkNamespace
 from tests.k8s.ring.processes import RingProcess
 from tests.lab.namespaces import Lab
+from tests.lab_vm.build import DEFAULT_CACHE, find_kernel
 from tests.lab_vm.image import SOURCE
+from tests.lab_vm.kernels import legacy
 from tests.lab_vm.objects import NAMESPACE, NODE, PORT, ClusterObjects, VmPod, VmService
 from tests.lab_vm.planes import SUPER_CIDR, TENANT_CIDR, TENANTS, Planes, start_planes
 from tests.lab_vm.site import Plan, Site, vpc
@@ -133,7 +135,9 @@ def serving_names(binaries: Binaries, directory: Path) -> Iterator[Names]:
             stack.callback(controller.stop)
         plans = [_fill(cluster_objects, network) for network in NETWORKS]
         ips = sorted({pod.address for network in NETWORKS for pod in network.pods})
-        site = stack.enter_context(Site(plans, [Endpoint(ip, PORT) for ip in ips]))
+        site = stack.enter_context(
+            Site(plans, [Endpoint(ip, PORT) for ip in ips], kernel=legacy(find_kernel(DEFAULT_CACHE)))
+        )
         servers = Servers(planes, site, binaries, directory, stack)
         for network in NETWORKS:
             servers.start(network, SERVER)

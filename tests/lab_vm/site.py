@@ -28,7 +28,7 @@ from tests import waiting
 from tests.k8s.ring import shipped
 from tests.lab.namespaces import Lab
 from tests.lab_vm import image
-from tests.lab_vm.kernels import DEBIAN, GuestKernel
+from tests.lab_vm.kernels import GuestKernel
 from tests.lab_vm.machine import Machine
 from tests.lab_vm.network import GATEWAY, GATEWAY6, LINKS, NODE_ADDRESS, NodeNetworks
 from tests.lab_vm.rules import ruleset
@@ -78,7 +78,8 @@ class Site:
         self,
         plans: Sequence[Plan] = PLANS,
         endpoints: Sequence[Endpoint] = ENDPOINTS,
-        kernel: GuestKernel = DEBIAN,
+        *,
+        kernel: GuestKernel,
     ) -> None:
         """`endpoints` serve in each VPC; all guests run `kernel`."""
         self.kernel = kernel

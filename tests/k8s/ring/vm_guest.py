@@ -27,10 +27,12 @@ from tests.k8s.ring.daemons import AGENT_PORT
 from tests.k8s.ring.nri import WatchingPlugin
 from tests.k8s.ring.processes import SYSTEM_PATH, wait_for
 from tests.lab.namespaces import LabNamespace
+from tests.lab_vm.build import DEFAULT_CACHE, find_kernel
 from tests.lab_vm.image import Image, make_root
-from tests.lab_vm.kernels import DEBIAN
+from tests.lab_vm.kernels import legacy
 from tests.lab_vm.machine import Machine
 
+_KERNEL = legacy(find_kernel(DEFAULT_CACHE))
 _TAPS = "podtap", "ctltap"
 _CONTROL_NODE, _CONTROL_GUEST = "10.255.0.1/24", "10.255.0.2"
 # The init of guests needs addresses of both families; this one is alone in its prefix.
@@ -106,7 +108,7 @@ class Admissions(WatchingPlugin):
 
     def _read(self) -> str:
         try:
-            return self.machine.output(*DEBIAN.rules) if self.machine is not None else ""
+            return self.machine.output(*_KERNEL.rules) if self.machine is not None else ""
         except (OSError, ValueError):
             return ""
 
@@ -153,7 +155,14 @@ class Vm:
         image = Image.build(directory / "image")
         make_root(directory / "root", variables, variant="legacy")
         self.machine = Machine(
-            "vm", directory, DEBIAN, image, self.namespace, taps=_TAPS, number=88, link_address=_CONTROL_GUEST
+            "vm",
+            directory,
+            _KERNEL,
+            image,
+            self.namespace,
+            taps=_TAPS,
+            number=88,
+            link_address=_CONTROL_GUEST,
         )
         self._admissions.machine = self.machine
         return self.machine
