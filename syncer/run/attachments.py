@@ -108,7 +108,8 @@ class Attachments:
             )
             self._set_problem(source, state, Unusable("", "ClusterKeyTaken", message, state.virtual_cluster))
             return
-        if any(names.overlaps(key, state.cluster.key) for key in self.sessions):
+        is_of_directory = state.virtual_cluster is None
+        if is_of_directory and any(names.overlaps(key, state.cluster.key) for key in self.sessions):
             # Its key is the shorter one, and came later.
             self._set_problem(source, state, overlap_of(state))
             return

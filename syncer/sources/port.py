@@ -45,15 +45,18 @@ PublishTenants = Callable[[Mapping[str, TenantState]], None]
 
 
 def without_overlaps(tenants: Mapping[str, TenantState]) -> Mapping[str, TenantState]:
-    """The tenants, but that one whose key begins with another's and a hyphen is unusable.
+    """The tenants, but that one of a directory whose key begins with another's and a hyphen is unusable.
 
-    Each replica decides so by all keys, whichever tenants it holds.
+    Each replica decides so by all keys, whichever tenants it holds. Keys of VirtualClusters are made of names
+    that people choose freely, `acme` and `acme-test`: there one super namespace of two tenants is a conflict.
     """
-    overlapping = names.overlapping(_key_of(each) for each in tenants.values())
+    overlapping = names.overlapping(_key_of(each) for each in tenants.values() if _is_of_directory(each))
     if not overlapping:
         return tenants
     return {
-        source: overlap_of(state) if isinstance(state, Reachable) and _key_of(state) in overlapping else state
+        source: overlap_of(state)
+        if isinstance(state, Reachable) and _is_of_directory(state) and state.cluster.key in overlapping
+        else state
         for source, state in tenants.items()
     }
 
@@ -71,6 +74,10 @@ def overlap_message(key: str) -> str:
         f"cluster key {key} and that of another tenant begin alike, up to a hyphen: namespaces of both "
         "could have one name in the super cluster; give this one a key of its own"
     )
+
+
+def _is_of_directory(state: TenantState) -> bool:
+    return state.virtual_cluster is None
 
 
 def _key_of(state: TenantState) -> str:
