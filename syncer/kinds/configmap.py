@@ -41,7 +41,8 @@ class ConfigMapSync:
         desired = start(KIND, tenant, view)
         if isinstance(desired, dict):
             metadata(desired)["name"] = self.super_name(key[1])
-        return plan_down(KIND, tenant, found, desired, view, owned=_owned)
+        # Pods read all of it.
+        return plan_down(KIND, tenant, found, desired, view, owned=_owned, is_exclusive=True)
 
 
 SYNC: KindSync = ConfigMapSync()

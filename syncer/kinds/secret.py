@@ -55,7 +55,9 @@ class SecretSync(SameName):
             desired["type"] = "Opaque"
             metadata(desired)["labels"][keys.SECRET_UID] = uid_of(tenant)
             metadata(desired)["annotations"][keys.SECRET_NAME] = key[1]
-        return plan_down(KIND, tenant, found, desired, view, owned=_owned, domains=_DOMAINS)
+        return plan_down(
+            KIND, tenant, found, desired, view, owned=_owned, domains=_DOMAINS, is_exclusive=True
+        )
 
 
 def _plan_without_tenant(key: Key, found: Object, view: View) -> Plan:

@@ -53,11 +53,7 @@ _KINDS: dict[str, tuple[KindSync, Object]] = {
     "ingress": (ingress.SYNC, {"spec": {"ingressClassName": "public"}}),
 }
 # Where keys come and go: in metadata always, in the rest where the kind has room for it.
-_ROOM = {
-    "custom resource": (("spec",), ("spec", "deep", "deeper")),
-    "config map": (("data",),),
-    "secret": (("data",),),
-}
+_ROOM = {"custom resource": (("spec",), ("spec", "deep", "deeper"))}
 _IN_METADATA = (("metadata", "labels"), ("metadata", "annotations"))
 
 
@@ -192,3 +188,12 @@ def test_a_pods_keys_of_others_stay() -> None:
     assert found["metadata"]["foreignFields"] == {
         "metadata": {"labels": {"cni": {}}, "annotations": {"cni.example.com/ip": {}}}
     }
+
+
+@pytest.mark.parametrize("kind", ["config map", "secret"])
+def test_content_that_pods_read_is_the_tenants_alone(kind: str) -> None:
+    two = Two(kind)
+    own = _get(two.found, ("data",))
+    two.edit_below(("data",), "more", "eA==")
+    assert two.settle() == 1
+    assert _get(two.found, ("data",)) == own
