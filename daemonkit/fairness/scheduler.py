@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class TenantScheduler:
-    """Of one event loop. `open` an account for each tenant, and for what is nobody's."""
+    """Schedules the steps of one event loop. `open` an account for each tenant, and one for other work."""
 
     def __init__(
         self, *, clock_ns: Callable[[], int] = time.thread_time_ns, slice_ns: int = SLICE_NS

@@ -20,8 +20,8 @@ T = TypeVar("T", bound=Hashable)
 # Steps of one iteration of the loop. An iteration itself takes 0.03 ms, which is a thirtieth; a neighbour
 # waits for one slice and one step at each of the some ten steps between its object and the super cluster's.
 SLICE_NS = 1_000_000
-# The ceiling of a step, and so what one may owe beyond its turn. A longer memory would punish a tenant for
-# what it used when nobody else asked.
+# The ceiling of a step, and so what a member may owe beyond its turn. With a larger debt a tenant would wait
+# for processor time that it used while no other tenant had work.
 MAX_STEP_NS = 20_000_000
 # Of a member that has not taken a step yet: a response that is read and decoded.
 _FIRST_ESTIMATE_NS = 100_000
@@ -49,7 +49,7 @@ class Turns(Generic[T]):
         self._uses: dict[T, _Use] = {}
         self._spent_ns = 0  # with what is reserved for steps that have not ended
         self._used_ns = 0  # without
-        self._period = 0  # another one each time nobody waited: what was used before is forgotten
+        self._period = 0  # counts the slices that began without a waiting member: debts end with each
 
     def set_weight(self, member: T, weight: int) -> None:
         """A member's share beside others, from 1 to 100; 1 unless set."""
@@ -70,7 +70,7 @@ class Turns(Generic[T]):
         return len(self._order) > 0
 
     def may_go_on(self) -> bool:
-        """Whether a step may begin without waiting: there is time left, and nobody waits for it."""
+        """Whether a step may begin at once: the slice has time left, and no member waits."""
         return self._spent_ns < self._slice_ns and not len(self._order)
 
     def wait(self, member: T) -> None:
@@ -96,7 +96,7 @@ class Turns(Generic[T]):
         return True
 
     def begin_slice(self) -> None:
-        """Control was with the loop: whoever waits may be served again."""
+        """The event loop had control: waiting members may take turns again."""
         self._spent_ns = self._used_ns = 0
         if not len(self._order):
             self._period += 1
@@ -118,9 +118,9 @@ class Turns(Generic[T]):
         self._spent_ns += use.estimate_ns
         return use.estimate_ns
 
-    def leave(self, *, stays: bool = False) -> None:
+    def leave(self) -> None:
         """The first member does not want its turn any more."""
-        self._order.take_turn(stays, 0)
+        self._order.take_turn(stays=False, cost=0)
 
     def _use_of(self, member: T) -> _Use:
         use = self._uses.get(member)

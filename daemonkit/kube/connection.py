@@ -6,7 +6,7 @@ asyncio's own TLS costs each connection a zero-filled buffer of 256 KiB and more
 which are given no more at a time than a few records, as they never shrink.
 
 When bytes arrive they are kept, and nothing else: to decrypt them is work for the task that reads, in pieces.
-So whoever pays for that task pays for what its peer sends.
+So the account of that task is charged for what its peer sends.
 """
 
 import asyncio

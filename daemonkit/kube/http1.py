@@ -214,7 +214,7 @@ class Reply:
             self._count_chunk(len(line))
             # The last chunk is followed by the empty line that ends the (absent) trailers.
             self._is_last = self._is_at_end_of_chunk = not self._left
-        # As one: whoever takes it has work to do for each part.
+        # As one: the caller has work to do for each part.
         return found if len(found) < 2 else [b"".join(found)]
 
     def _count_chunk(self, line_bytes: int) -> None:

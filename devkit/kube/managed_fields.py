@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a fake API server records of who wrote which field: `metadata.managedFields` of updates (KEP-555).
 
-As a real one, it gives a field to whoever changes it, and takes away fields that are gone. What the server
-itself sets or allocates is nobody's. Lists are whole, but the ports of Services.
+As a real API server, it records the last writer of each field, and forgets removed fields. Fields that the
+server itself sets or allocates have no writer. Lists are whole, but the ports of Services.
 """
 
 from collections.abc import Iterator
