@@ -94,4 +94,4 @@ def read_node_dns(watched: Watched, path: Path, ips: tuple[str, ...]) -> NodeDns
         problem = watched.problems.get(path, "it does not exist")
         message = f"{path} cannot be used: {problem}"
         return NodeDns(PodWaiting(WaitReason.NODE_RESOLVER_INVALID, message), ips)
-    return node_dns_of(content.decode("utf-8", "replace"), ips, str(path))
+    return node_dns_of(content.decode("utf-8", "surrogateescape"), ips, str(path))

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 # Go's unicode.IsSpace. Python's str.split() also takes the four separators \x1c-\x1f.
 _BLANKS = re.compile("[\t\n\v\f\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+")
-# What decoding puts in the place of bytes that are not UTF-8. The kubelet cannot send those to the runtime.
 _MAX_QUOTED = 64
-_REPLACED = "\N{REPLACEMENT CHARACTER}"
+# What `surrogateescape` makes of bytes that are not UTF-8. The kubelet cannot send those to the runtime.
+_UNDECODED = re.compile("[\udc80-\udcff]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class NodeResolverError(ValueError):
 
 
 def parse(text: str) -> NodeResolver:
-    """Parse a resolv.conf. Raises NodeResolverError.
+    """Parse a resolv.conf, decoded with `surrogateescape`. Raises NodeResolverError.
 
     `nameserver` lines add up; the last `search` line counts; `options` lines add up, and the last
     value of an option counts. Other keywords are ignored. The kubelet writes options in random order
@@ -92,6 +92,6 @@ def parse(text: str) -> NodeResolver:
             for value in values:
                 options[value.split(":")[0]] = value
     found = NodeResolver(tuple(servers), tuple(searches), tuple(options.values()))
-    if any(_REPLACED in value for value in (*found.servers, *found.searches, *found.options)):
+    if any(_UNDECODED.search(value) for value in (*found.servers, *found.searches, *found.options)):
         raise NodeResolverError("a value that is not UTF-8")
     return found

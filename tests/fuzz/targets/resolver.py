@@ -32,7 +32,7 @@ def check(data: bytes) -> None:
         if isinstance(event, Put):
             _check_pod(event.value.spec)
         return
-    node = only(NodeResolverError, node_resolver.parse, data.decode("utf-8", "replace"))
+    node = only(NodeResolverError, node_resolver.parse, data.decode("utf-8", "surrogateescape"))
     if node is None:
         return
     # One dot at the end of a domain is cut, as the kubelet does.
@@ -100,6 +100,7 @@ TARGET = FuzzTarget(
             b"\xc2\xa0",
             b"\xe2\x80\xa8",
             b"\xff",
+            b"\xef\xbf\xbd",
             b"nameserver ",
             b"search ",
             b"options ",

@@ -49,7 +49,7 @@ def test_node_file_is_parsed_as_by_the_kubelet(text: str, expected: NodeResolver
     [
         ("nameserver", "a line `nameserver` without an address"),
         ("search a\n nameserver \t\n", "a line `nameserver` without an address"),
-        ("search \N{REPLACEMENT CHARACTER}", "a value that is not UTF-8"),
+        ("search \udcff", "a value that is not UTF-8"),
     ],
 )
 def test_files_that_stop_the_kubelet_are_errors(text: str, reason: str) -> None:
@@ -58,7 +58,11 @@ def test_files_that_stop_the_kubelet_are_errors(text: str, reason: str) -> None:
 
 
 def test_comments_may_have_any_encoding() -> None:
-    assert parse("# \N{REPLACEMENT CHARACTER}\nnameserver ::1") == NodeResolver(("::1",))
+    assert parse("# \udcff\nnameserver ::1") == NodeResolver(("::1",))
+
+
+def test_written_replacement_characters_are_text() -> None:
+    assert parse("options \N{REPLACEMENT CHARACTER}").options == ("\N{REPLACEMENT CHARACTER}",)
 
 
 @pytest.mark.parametrize(
