@@ -115,8 +115,10 @@ class AgentEnvironment:
             # Both are correct: it refuses to start, or it starts and serves no tenant.
             self.daemon.spawn()
             holds_within(lambda: not self.daemon.is_running or self._found_port(), 10)
-            return
-        self.daemon.start()
+            if not self.daemon.is_running:
+                return
+        else:
+            self.daemon.start()
         # Cases count the kubelet's requests: those of the start are over.
         holds_within(self._has_read_facts, 10)
 
