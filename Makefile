@@ -180,7 +180,7 @@ locks: $(VENV)/dev  ## the hashes of what packages and images install: packaging
 	$(BIN)/python packaging/image.py --lock
 
 #@ Long runs
-mutants: $(VENV)/dev  ## remove each cure of tests/mutation/cures.toml in turn: a test must fail; ARGS="NAME ..."
+mutants: $(VENV)/dev  ## remove each cure of tests/mutation/cures in turn: a test must fail; ARGS="NAME ..."
 	$(BIN)/python -m tests.mutation $(ARGS)
 
 gate-soak: $(VENV)/dev programs  ## PODS=10000 pods at the start gate while the daemons are killed; needs root

@@ -5,8 +5,8 @@ Works on a copy of the tree in a scratch directory. First the named tests of all
 copy as it is: a test that fails anyway shows nothing. Then one cure at a time is taken out, its tests
 run, and it is put back. Prints a line for each, `killed`, `SURVIVED` (with the tests that did not notice)
 or `BROKEN` (the tests could not run), and ends with a line `N passed, N failed`. The exit code is 0 if
-all were killed, 1 if not, 2 if the list is wrong or lines of a cure are not found. `cures.toml` is the
-list and has its format.
+all were killed, 1 if not, 2 if a list is wrong or lines of a cure are not found. The lists are the files
+of `cures/`; `cures.py` has their format.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from pathlib import Path
 from tests.mutation.cures import Cure, CureError, Verdict, blind, parse, verdict, without
 
 ROOT = Path(__file__).resolve().parents[2]
-LIST = Path(__file__).with_name("cures.toml")
+LISTS = Path(__file__).with_name("cures")
 # A mutant may hang; what its tests need when they are well is far below this.
 _TESTS_S = 900.0
 _IGNORED = shutil.ignore_patterns(
@@ -36,12 +36,12 @@ _IGNORED = shutil.ignore_patterns(
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.mutation")
     parser.add_argument("names", nargs="*", metavar="NAME", help="only these cures")
-    parser.add_argument("--list", type=Path, default=LIST, metavar="FILE", dest="file")
+    parser.add_argument("--lists", type=Path, default=LISTS, metavar="FOLDER")
     parser.add_argument("--tree", type=Path, default=ROOT, help="the tree to copy")
     parser.add_argument("--print", action="store_true", help="print the list of cures and run nothing")
     chosen = parser.parse_args(argv)
     try:
-        cures = _chosen(parse(chosen.file.read_text(encoding="utf-8")), chosen.names)
+        cures = _chosen(parse(read(chosen.lists)), chosen.names)
         # All before any runs, so that an outdated list fails at once.
         mutants = [without(cure, (chosen.tree / cure.file).read_text(encoding="utf-8")) for cure in cures]
     except (CureError, OSError) as problem:
@@ -53,6 +53,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     with _copy(chosen.tree) as tree:
         return _run(tree, cures, mutants)
+
+
+def read(folder: Path) -> dict[str, str]:
+    """The texts of the lists in `folder`, by package. Raises OSError."""
+    return {path.stem: path.read_text(encoding="utf-8") for path in folder.glob("*.toml")}
 
 
 def _run(tree: Path, cures: Sequence[Cure], mutants: Sequence[str]) -> int:
@@ -88,7 +93,7 @@ def _chosen(cures: Sequence[Cure], names: Sequence[str]) -> list[Cure]:
         raise CureError(f"no cure is called {sorted(unknown)}")
     chosen = [cure for cure in cures if not names or cure.name in names]
     if not chosen:
-        raise CureError("the list has no cure")
+        raise CureError("the lists have no cure")
     return chosen
 
 

@@ -1,10 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads the list of cures (`cures.toml` has the format), and judges a test run without one of them."""
+r"""Reads the lists of cures, and judges a test run without one of them.
+
+Each entry removes the lines of one cure and lists the tests that must fail then. Each package has a list of
+its own, that of `vnagent/core/limits.py` is `tests/mutation/cures/vnagent.core.toml`:
+
+    # What would happen without the cure, where its name does not say it.
+    [[cure]]
+    name = "short-and-unique"          # `make mutants ARGS=short-and-unique` runs this one
+    file = "package/module.py"
+    remove = '''                       # whole lines with their indentation, which occur exactly once in the
+        if size > LIMIT:               # file; a literal string ('''), in which a backslash is a backslash
+            return
+    '''
+    replace = '''...'''                # the lines of the mutant, optional
+    tests = [                          # EACH must fail on the mutant: a test, a test with one set of
+        "tests/unit/x/test_y.py::test_z",  # parameters, or a file in which one test must fail
+    ]
+
+The mutant must be importable: otherwise it proves nothing and is reported as BROKEN. Use `replace` where
+removing the lines would leave a name undefined or a block empty.
+"""
 
 import tomllib
-from collections.abc import Collection, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from pathlib import PurePosixPath
 from typing import Any
 
 _KEYS = frozenset({"name", "file", "remove", "replace", "tests"})
@@ -34,19 +56,27 @@ class Verdict(Enum):
     BROKEN = "BROKEN"
 
 
-def parse(text: str) -> tuple[Cure, ...]:
-    """Read the list. Raises CureError, which names the entry."""
+def parse(lists: Mapping[str, str]) -> tuple[Cure, ...]:
+    """Read the lists, texts by package. Raises CureError, which names the entry."""
+    cures = tuple(cure for package, text in sorted(lists.items()) for cure in _parse_list(package, text))
+    twice = sorted(name for name, count in Counter(cure.name for cure in cures).items() if count > 1)
+    if twice:
+        raise CureError(f"two cures are called {twice[0]!r}")
+    return cures
+
+
+def _parse_list(package: str, text: str) -> tuple[Cure, ...]:
     try:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as problem:
-        raise CureError(str(problem)) from problem
+        raise CureError(f"{package}: {problem}") from problem
     if document.keys() - {"cure"}:
-        raise CureError(f"unknown keys {sorted(document.keys() - {'cure'})}")
+        raise CureError(f"{package}: unknown keys {sorted(document.keys() - {'cure'})}")
     cures = tuple(_cure(number, raw) for number, raw in enumerate(document.get("cure", []), 1))
-    names = [cure.name for cure in cures]
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise CureError(f"two cures are called {twice[0]!r}")
+    for cure in cures:
+        home = ".".join(PurePosixPath(cure.file).parent.parts)
+        if home != package:
+            raise CureError(f"{cure.name}: its place is the list of {home}, not of {package}")
     return cures
 
 

@@ -17,7 +17,7 @@ def bounded(number):
     return number
 """
 TESTS = """\
-from code_of_it import bounded
+from bounds.code_of_it import bounded
 def test_bound():
     assert bounded(9) == 3
 def test_small():
@@ -28,7 +28,7 @@ CONFTEST = "from tests.rings.plugin import pytest_addoption, pytest_configure\n"
 
 def _entry(name: str, remove: str, replace: str, test: str) -> str:
     return (
-        f"[[cure]]\nname = '{name}'\nfile = 'code_of_it.py'\n"
+        f"[[cure]]\nname = '{name}'\nfile = 'bounds/code_of_it.py'\n"
         f"remove = '''\n{remove}'''\nreplace = '''\n{replace}'''\ntests = ['test_it.py::{test}']\n"
     )
 
@@ -42,18 +42,20 @@ BROKEN = _entry("broken", BOUND, "    if number > 3:\n", "test_bound")
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
     made = tmp_path / "it"
+    (made / "bounds").mkdir(parents=True)
     shutil.copytree(ROOT / "tests" / "rings", made / "tests" / "rings")
-    for name, text in {"code_of_it.py": CODE, "test_it.py": TESTS, "conftest.py": CONFTEST}.items():
+    for name, text in {"bounds/code_of_it.py": CODE, "test_it.py": TESTS, "conftest.py": CONFTEST}.items():
         (made / name).write_text(text)
     (made / "pytest.ini").write_text("[pytest]\n")
     return made
 
 
 def _run(tree: Path, text: str) -> tuple[int, str]:
-    cures = tree.parent / "cures.toml"
-    cures.write_text(text)
+    lists = tree.parent / "cures"
+    lists.mkdir()
+    (lists / "bounds.toml").write_text(text)
     done = subprocess.run(
-        [sys.executable, "-m", "tests.mutation", "--list", str(cures), "--tree", str(tree)],
+        [sys.executable, "-m", "tests.mutation", "--lists", str(lists), "--tree", str(tree)],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -71,7 +73,7 @@ def test_each_mutant_has_its_verdict(tree: Path) -> None:
     assert (code, verdicts) == (1, ["killed", "SURVIVED", "BROKEN"])
     assert "not noticed by test_it.py::test_small" in output
     assert output.splitlines()[-1] == "1 passed, 2 failed"
-    assert (tree / "code_of_it.py").read_text() == CODE
+    assert (tree / "bounds" / "code_of_it.py").read_text() == CODE
 
 
 def test_all_killed_is_well(tree: Path) -> None:
@@ -80,7 +82,7 @@ def test_all_killed_is_well(tree: Path) -> None:
 
 def test_lines_that_are_not_there_fail_before_anything_runs(tree: Path) -> None:
     code, output = _run(tree, KILLED + _entry("gone", "    if number > 4:\n", "", "test_bound"))
-    assert (code, output) == (2, "gone: its lines stand 0 times in code_of_it.py, not once\n")
+    assert (code, output) == (2, "gone: its lines stand 0 times in bounds/code_of_it.py, not once\n")
 
 
 def test_tests_that_fail_with_the_cure_show_nothing(tree: Path) -> None:

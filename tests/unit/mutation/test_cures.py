@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.mutation.__main__ import LIST, ROOT
+from tests.mutation.__main__ import LISTS, ROOT, read
 from tests.mutation.cures import Cure, CureError, Verdict, blind, parse, verdict, without
 
 SOURCE = "def f(x):\n    if x > 3:\n        return 3\n    return x\n"
@@ -19,7 +19,7 @@ def cure(**changes: Any) -> Cure:
 
 def test_each_cure_is_in_the_code() -> None:
     """The author of a change to a cure's lines updates the list."""
-    for one in parse(LIST.read_text(encoding="utf-8")):
+    for one in parse(read(LISTS)):
         without(one, (ROOT / one.file).read_text(encoding="utf-8"))
 
 
@@ -62,11 +62,11 @@ def test_tests_that_did_not_run_show_nothing(code: int, uncollected: list[str]) 
     assert verdict(CURE, code, ["t.py::test_a"], uncollected) is Verdict.BROKEN
 
 
-ENTRY = '[[cure]]\nname = "a"\nfile = "f.py"\nremove = "x\\n"\ntests = ["t.py"]\n'
+ENTRY = '[[cure]]\nname = "a"\nfile = "p/q/f.py"\nremove = "x\\n"\ntests = ["t.py"]\n'
 
 
 def test_an_entry() -> None:
-    assert parse(ENTRY) == (Cure("a", "f.py", "x\n", "", ("t.py",)),)
+    assert parse({"p.q": ENTRY}) == (Cure("a", "p/q/f.py", "x\n", "", ("t.py",)),)
 
 
 @pytest.mark.parametrize(
@@ -75,11 +75,17 @@ def test_an_entry() -> None:
         (ENTRY + ENTRY, "two cures are called 'a'"),
         (ENTRY + "why = 1\n", "unknown keys"),
         (ENTRY.replace('tests = ["t.py"]', "tests = []"), "at least one test"),
-        (ENTRY.replace('file = "f.py"\n', ""), "without"),
+        (ENTRY.replace('file = "p/q/f.py"\n', ""), "without"),
         ("cures = 1\n", "unknown keys"),
-        ("[[", "."),
+        ("[[", "p.q: "),
+        (ENTRY.replace("p/q", "p"), "its place is the list of p, not of p.q"),
     ],
 )
 def test_lists_that_are_not_usable(text: str, reason: str) -> None:
     with pytest.raises(CureError, match=reason):
-        parse(text)
+        parse({"p.q": text})
+
+
+def test_a_name_is_taken_in_all_lists() -> None:
+    with pytest.raises(CureError, match="two cures are called 'a'"):
+        parse({"p.q": ENTRY, "p": ENTRY.replace("p/q", "p")})
