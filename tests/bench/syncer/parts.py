@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from daemonkit.kube.resources import PODS
+from daemonkit.kube.resources import NAMESPACES, PODS
 from tests.bench.bounded import p50, p99
 from tests.bench.processes import RunError
 from tests.bench.syncer import request_counts
@@ -24,6 +24,8 @@ PARTS = ("throughput", "idle", "steady", "hang", "restart", "fairness", "patrol"
 _REST_S = 2.0
 _READY_S = 120.0
 _POLL_S = 0.1
+_REQUESTS = 100
+_MEASURED, _UNSYNCED = "bench.test/request", "default"
 
 # Of the pods that are changed while the syncer is down: each kind of change.
 _MISSED_EACH = 20
@@ -86,10 +88,14 @@ class SyncerBench:
         try:
             await self._until_ready(self._namespaces())
             self._note_memory("base")
+            requests_s = await self._requests_s()
             for name in PARTS:
                 if name in parts:
                     self._log(f"{self._program.name}: {name}")
                     await getattr(self, f"_{name}")()
+            requests_s += await self._requests_s()
+            request_s = p50(requests_s)
+            self.results.figures |= {"request ms": request_s * 1000, "request s": request_s}
         finally:
             await asyncio.to_thread(self._syncer.stop)
         return self.results
@@ -131,9 +137,11 @@ class SyncerBench:
     async def _idle(self) -> None:
         await self._ensure(self._amounts.throughput)
         await asyncio.sleep(_REST_S)
-        cpu_s = self._syncer.cpu_s()
+        figures = self.results.figures
+        cpu_s, super_cpu_s = self._syncer.cpu_s(), self._clusters.super_cpu_s()
         await asyncio.sleep(self._amounts.idle_s)
-        self.results.figures["idle cores"] = (self._syncer.cpu_s() - cpu_s) / self._amounts.idle_s
+        figures["idle cores"] = (self._syncer.cpu_s() - cpu_s) / self._amounts.idle_s
+        figures["idle super cores"] = (self._clusters.super_cpu_s() - super_cpu_s) / self._amounts.idle_s
 
     async def _steady(self) -> None:
         own_ms = await self._steady_load(self._clusters.tenants)
@@ -313,6 +321,17 @@ class SyncerBench:
             return self._observer.count_running(prefix, keys) >= count
 
         return await self._observer.until(all_run, f"{count} pods {prefix}* to run in their tenants")
+
+    async def _requests_s(self) -> list[float]:
+        """The seconds of one small write after another in the super cluster: the yardstick of times."""
+        path, taken_s = NAMESPACES.path(None, _UNSYNCED), []
+        for number in range(_REQUESTS):
+            began_s = time.monotonic()
+            await merge(
+                self._clusters.super_client, path, {"metadata": {"annotations": {_MEASURED: str(number)}}}
+            )
+            taken_s.append(time.monotonic() - began_s)
+        return taken_s
 
     def _namespaces(self) -> list[str]:
         return [each.namespace for each in self._clusters.tenants]

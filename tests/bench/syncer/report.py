@@ -14,19 +14,29 @@ _MIB = 1.048576
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One figure; `go` is the Go syncer's, as measured once on 2 cores with 10 real tenants."""
+    """One figure, or its ratio to the figure `per` of the same run, which another machine changes as much.
+
+    `go` is the Go syncer's, as measured once with 10 real tenants.
+    """
 
     name: str
     label: str
     unit: str
     at_most: float | None = None
     go: float | None = None
+    per: str = ""
+
+    def of(self, figures: Mapping[str, float]) -> float | None:
+        """The number; None where it was not measured."""
+        found, divisor = figures.get(self.name), figures.get(self.per) if self.per else 1.0
+        return None if found is None or not divisor else found / divisor
 
 
+_SUPER = "of the super API server's"
 _THROUGHPUT = (
-    Row("throughput pods/s", "until all run in their tenants", "pods/s", go=75.7),
-    Row("throughput cpu", "CPU", "s/1000 pods", 3.3, go=3.3),
-    Row("throughput super cpu", "CPU of the super API server", "s/1000 pods", go=7.3),
+    Row("throughput pods/s", "until all run in their tenants", "pods/s"),
+    Row("throughput cpu", "CPU", "s/1000 pods"),
+    Row("throughput cpu", "  part", _SUPER, 0.4, go=0.52, per="throughput super cpu"),
     # 1 POST and 1 GET in the super cluster, 1 binding, 1 GET and 1.0 to 1.3 PUT in the tenant.
     Row("throughput requests", "requests, by the API servers", "a pod", 4.0, go=5.15),
     Row("throughput own requests", "requests, by its own metric", "a pod", 4.0),
@@ -37,36 +47,43 @@ _THROUGHPUT = (
 )
 _GROWTH = (
     Row("growth pods/s", "until all run in their tenants", "pods/s"),
-    Row("growth cpu", "CPU", "s/1000 pods", 3.3),
-    Row("growth super cpu", "CPU of the super API server", "s/1000 pods"),
+    Row("growth cpu", "CPU", "s/1000 pods"),
+    Row("growth cpu", "  part", _SUPER, 0.4, per="growth super cpu"),
     Row("growth requests", "requests, by the API servers", "a pod", 4.0),
     Row("growth rss", "RSS after", "MB", 200.0, go=481 * _MIB),
     Row("growth pss", "PSS after", "MB"),
 )
 _LATENCY = (
-    Row("steady p50", "its own, p50", "ms", go=14.0),
-    Row("steady p99", "its own, p99", "ms", 100.0, go=119.0),
+    Row("steady p50", "its own, p50", "ms"),
+    Row("steady p50", "  of a request", "x", per="request ms"),
+    Row("steady p99", "its own, p99", "ms"),
+    Row("steady p99", "  of a request", "x", per="request ms"),
     Row("hang p99 before", "without one tenant, p99", "ms"),
     Row("hang p99", "while that tenant hangs, p99", "ms"),
-    Row("hang ratio", "ratio", "", 1.2),
+    Row("hang ratio", "  ratio", "x", 1.2),
 )
 _FAIRNESS = (
-    Row("fairness run done", "modest pods all run", "s", 2.5, go=2.5),
+    Row("fairness run done", "modest pods all run", "s"),
+    Row("fairness run done", "  of a request", "x", per="request s"),
     Row("fairness run p99 alone", "p99 until running, alone", "s"),
     Row("fairness run p99", "  behind the greedy tenant", "s"),
-    Row("fairness run ratio", "  ratio", ""),
+    Row("fairness run ratio", "  ratio", "x"),
     Row("fairness super done", "modest pods all in the super cluster", "s"),
-    Row("fairness super ratio", "  ratio to alone, p99", ""),
+    Row("fairness super ratio", "  ratio to alone, p99", "x"),
     Row("fairness own p99 alone", "its own share, p99, alone", "s"),
     Row("fairness own p99", "  behind the greedy tenant", "s"),
-    Row("fairness own ratio", "  ratio", "", 1.2),
+    Row("fairness own ratio", "  ratio", "x", 1.2),
 )
 _RESTART = (
-    Row("restart through", "last tenant's new pod runs", "s", 2.0, go=2.4),
-    Row("restart repaired", "all that was missed is repaired", "s", 5.0, go=60.0),
+    Row("restart through", "last tenant's new pod runs", "s"),
+    Row("restart through", "  of a request", "x", per="request s"),
+    Row("restart repaired", "all that was missed is repaired", "s"),
+    Row("restart repaired", "  of a request", "x", per="request s"),
 )
 _REST = (
-    Row("idle cores", "idle", "cores", 0.01, go=0.011),
+    Row("request ms", "a small write in the super cluster, p50", "ms"),
+    Row("idle cores", "idle", "cores"),
+    Row("idle cores", "  part", _SUPER, per="idle super cores"),
     Row("patrol cpu", "patrol of all tenants, CPU", "s", 1.0),
     Row("tenants rss", "an idle tenant, RSS", "MB"),
     Row("tenants 1000", "1000 idle tenants, RSS, extrapolated", "MB"),
@@ -97,15 +114,14 @@ def tables(ours: SyncerFigures, peer: SyncerFigures | None) -> Tables:
 
 
 def _rows(chosen: Sequence[Row], ours: SyncerFigures, peer: SyncerFigures | None) -> list[BoundedRow]:
-    return [
-        value(
-            Figure(each.label, each.unit, each.at_most),
-            ours.figures[each.name],
-            ({} if each.go is None else {GO: each.go}) | _peer_of(each.name, peer.figures if peer else None),
-        )
-        for each in chosen
-        if each.name in ours.figures
-    ]
+    rows = []
+    for each in chosen:
+        found = each.of(ours.figures)
+        theirs = {GO: each.go, PEER: each.of(peer.figures) if peer else None}
+        if found is not None:
+            peers = {name: number for name, number in theirs.items() if number is not None}
+            rows.append(value(Figure(each.label, each.unit, each.at_most), found, peers))
+    return rows
 
 
 def _peer_of(name: str, figures: Mapping[str, float] | None) -> dict[str, float]:
