@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a module of `tests.fuzz.targets` defines as `TARGET`."""
 
+import linecache
+import reprlib
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
@@ -9,6 +12,9 @@ from pathlib import Path
 from tests.fuzz.edits import message_of
 
 CORPUS = Path(__file__).parent / "corpus"
+# Of each value in the message of an assertion.
+_VALUES = reprlib.Repr()
+_VALUES.maxstring = _VALUES.maxother = 280
 _TARGETS = Path(__file__).parent / "targets"
 
 
@@ -26,8 +32,21 @@ class FuzzTarget:
     max_bytes: int = 4096
 
     def one_input(self, data: bytes) -> None:
-        """Check what an input stands for. Raises what the invariants raise."""
-        self.check(message_of(data, self.seeds, self.tokens))
+        """Check what an input stands for. Raises what the invariants raise: an assertion with its values."""
+        message = message_of(data, self.seeds, self.tokens)
+        try:
+            self.check(message)
+        except AssertionError as error:
+            raise AssertionError(_explained(error)) from error
+
+
+def _explained(error: AssertionError) -> str:
+    """The line that failed, and the values there: targets are not read by pytest, which shows both."""
+    *_, (frame, line) = traceback.walk_tb(error.__traceback__)
+    values = [f"{name} = {_VALUES.repr(value)}" for name, value in frame.f_locals.items()]
+    return "\n".join(
+        [linecache.getline(frame.f_code.co_filename, line).strip(), *map(str, error.args), *values]
+    )
 
 
 def names() -> list[str]:

@@ -180,10 +180,9 @@ class ListSplitter:
         return True
 
     def _add_to_frame(self, member: bytearray) -> None:
-        self._check_frame(len(member))
-        if len(self._frame) > 1:
-            self._frame += b","
-        self._frame += member
+        separator = b"," if len(self._frame) > 1 else b""
+        self._check_frame(len(separator) + len(member))
+        self._frame += separator + member
 
     def _check_frame(self, more: int) -> None:
         if len(self._frame) + more > self._max_frame_bytes:

@@ -39,6 +39,7 @@ def check(data: bytes) -> None:
     if found is None:
         return
     items, frame = found
+    # The limit is without the bracket at the end.
     assert len(frame) <= _MAX_FRAME_BYTES + 1
     assert all(isinstance(item, bytes) and len(item) <= _MAX_ITEM_BYTES for item in items)
     try:
@@ -83,6 +84,8 @@ TARGET = FuzzTarget(
         b'"items":[{"a":1},{"b":[{}]}]}',
         b' {"items" : [ {"a" : "]}\\"\\\\" } , {} ] , "kind":"x", "n":-1.5e3, "t":true }\n',
         b'{"items":[{"a":"' + b"x" * 150 + b'"},{"b":2}],"items2":[]}',
+        # With its comma one byte more than the limit.
+        b'{"kind":"' + b"x" * 230 + b'","items":[{}]}',
         b'{"items":null,"metadata":{"continue":""}}',
         b'{"\\u0069tems":[{"a":"\\ud83d\\udc33"}]}',
     ),

@@ -3,7 +3,7 @@
 
 import pytest
 
-from tests.fuzz.target import CORPUS, corpus_of, load, names
+from tests.fuzz.target import CORPUS, FuzzTarget, corpus_of, load, names
 
 MAX_CORPORA_BYTES = 400 << 10
 
@@ -31,3 +31,15 @@ def test_corpora_are_small_and_have_a_target() -> None:
     assert {path.parent.name for path in files} == set(names())
     assert all(path.parent.parent == CORPUS for path in files)
     assert sum(path.stat().st_size for path in files) < MAX_CORPORA_BYTES
+
+
+def test_a_finding_says_what_does_not_hold() -> None:
+    def check(data: bytes) -> None:
+        raise AssertionError("too long")
+
+    with pytest.raises(AssertionError) as found:
+        FuzzTarget(check, seeds=()).one_input(b"x" * 400)
+    line, *values = str(found.value).splitlines()
+    assert line == 'raise AssertionError("too long")'
+    assert [value[:20] for value in values] == ["too long", "data = b'xxxxxxxxxxx"]
+    assert len(values[1]) < 300, "a value is cut"

@@ -156,6 +156,19 @@ def test_data_beside_the_items_is_bounded() -> None:
             split((page,), max_frame_bytes=100)
 
 
+def test_a_frame_of_exactly_the_limit() -> None:
+    """With the comma between two members, and without the bracket at its end."""
+    for length, is_kept in ((86, True), (87, False)):
+        page = b'{"a":"%s","b":1}' % (b"x" * length)
+        for at in range(len(page)):
+            try:
+                split((page[:at], page[at:]), max_frame_bytes=99)
+            except SplitError:
+                assert not is_kept
+            else:
+                assert is_kept
+
+
 @pytest.mark.parametrize("levels", [900, 9_990])
 def test_items_may_be_as_deep_as_the_api_server_allows(levels: int) -> None:
     deep = b'{"x":%s}' % (b"[" * levels + b"]" * levels)
