@@ -9,8 +9,15 @@ from daemonkit.kube.resources import ENDPOINT_SLICES, Key
 from syncer.core.objects import Object, SyncedKind, labels_of, metadata, namespace_of
 from syncer.core.plan import NOTHING, Change, Plan, Refusal, Wait
 from syncer.core.view import View
-from syncer.kinds.downward import plan_down, plan_removal, plan_stay, start
-from syncer.kinds.endpoints import endpoint_refusals, has_selector, pod_of, target_of, without_refused
+from syncer.kinds.downward import plan_down, plan_stay, start
+from syncer.kinds.endpoints import (
+    endpoint_refusals,
+    has_selector,
+    plan_end,
+    pod_of,
+    target_of,
+    without_refused,
+)
 from syncer.kinds.port import KindSync, SameName, Scope
 from syncer.policy import endpoints, services
 
@@ -32,7 +39,7 @@ class EndpointSliceSync(SameName):
             # The mirroring controller copies an Endpoints' annotations, which are ours, to its own slices.
             found = None
         if tenant is None or not _is_of_author(tenant):
-            return NOTHING if found is None else plan_removal(KIND, found, key[0], view)
+            return NOTHING if found is None else plan_end(KIND, found, key[0], view)
         if changes := _has_twin(tenant, view) or services.slice_stays(tenant, view.policy):
             return plan_stay(KIND, found, key[0], view, changes)
         plan = plan_down(KIND, tenant, found, _desired(tenant, view), view, owned=_owned, is_exclusive=True)

@@ -11,10 +11,10 @@ from dataclasses import replace
 from typing import Any
 
 from daemonkit.kube.resources import Key, Resource
-from syncer.core.objects import Object, SyncedKind, namespace_of
-from syncer.core.plan import NOTHING, Delete, Plan, Refusal, Wait
+from syncer.core.objects import Object, SyncedKind, name_of, namespace_of
+from syncer.core.plan import NOTHING, Action, Delete, Half, Plan, Refusal, Wait
 from syncer.core.view import PodFacts, View
-from syncer.kinds.downward import plan_down, plan_removal, start
+from syncer.kinds.downward import owns, plan_down, plan_removal, start
 from syncer.kinds.port import KindSync, SameName, Scope
 from syncer.policy import endpoints as policy
 
@@ -32,10 +32,16 @@ class EndpointsSync(SameName):
 
     def plan(self, key: Key, tenant: Object | None, found: Object | None, view: View) -> Plan:
         if tenant is None:
-            return NOTHING if found is None else plan_removal(KIND, found, key[0], view)
+            return NOTHING if found is None else plan_end(KIND, found, key[0], view)
         service = view.in_tenant("Service", *key)
         if service is not None and has_selector(service):
-            return NOTHING  # the super cluster's own controller has them, also if they were ours before
+            if found is None or not owns(found, view, key[0]):
+                return NOTHING
+            below = view.in_super("Service", *key)
+            if below is not None and has_selector(below):
+                return NOTHING  # the super cluster's own controller has them, also if they were ours before
+            # The selector is on its way, or does not go down: until then nobody else takes from what is ours
+            # what has become another tenant's.
         # A Service that lost its selector leaves Endpoints of the super cluster's controller behind.
         adopts = service is not None and found is not None
         plan = plan_down(
@@ -48,6 +54,26 @@ class EndpointsSync(SameName):
 
 def has_selector(service: Object) -> bool:
     return bool(service.get("spec", {}).get("selector"))
+
+
+def plan_end(kind: SyncedKind, found: Object, namespace: str, view: View) -> Plan:
+    """The plan for a super object whose tenant object is gone.
+
+    Its deletion may be held until a person releases it, and the pods that it leads to end meanwhile: once it
+    leads to what may be another tenant's, it goes all the same.
+    """
+    plan = plan_removal(kind, found, namespace, view)
+    if not plan.actions:
+        return plan
+    meta = {"namespace": namespace, "name": name_of(found)}
+    if not endpoint_refusals({**found, "metadata": meta}, view):
+        return plan
+    return Plan(Half(_refused(plan)))
+
+
+def _refused(plan: Plan) -> tuple[Action, ...]:
+    """The deletions of a plan, also where those are held that follow from an absence."""
+    return tuple(replace(each, is_refused=True) for each in plan.actions if isinstance(each, Delete))
 
 
 def pod_of(target: Any, namespace: str, view: View) -> PodFacts | None:
@@ -123,8 +149,7 @@ def without_refused(
         plan = replace(plan, down=replace(plan.down, refusals=(), wait=wait))
     if found is None:
         return plan
-    removal = plan_removal(kind, found, namespace, view)
-    deletions = (replace(each, is_refused=True) for each in removal.actions if isinstance(each, Delete))
+    deletions = _refused(plan_removal(kind, found, namespace, view))
     return replace(plan, down=replace(plan.down, actions=(*plan.down.actions, *deletions)))
 
 

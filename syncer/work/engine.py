@@ -451,10 +451,11 @@ class Engine:
         return None
 
     def _may_delete(self, session: TenantSession, item: SyncKey, action: Delete) -> bool:
+        if action.is_refused:
+            return True
         other = session.cached(item) if action.side is Side.SUPER else session.cached_super(item)
         is_other_deleting = other is not None and is_deleting(other.load())
-        is_sure = is_other_deleting or action.is_refused
-        return session.may_delete(action.side, item, is_sure=is_sure)
+        return session.may_delete(action.side, item, is_sure=is_other_deleting)
 
     async def _unseen_super_object(
         self, session: TenantSession, item: SyncKey, action: Delete

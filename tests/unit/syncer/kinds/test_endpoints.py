@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from devkit.syncer.fake_view import FakeView
-from syncer.core.objects import Object
+from syncer.core.objects import Object, uid_of
 from syncer.kinds.endpoints import SYNC
 from tests.unit.syncer.kinds.objects import (
     SUPER_NAMESPACE,
@@ -44,8 +44,14 @@ def test_they_go_down_where_no_controller_makes_them(services: list[Object], exp
 
 
 def test_those_of_a_selector_are_left_to_the_super_cluster() -> None:
-    view = FakeView(tenant_objects=[WITH])
+    """Once the super Service has it: until then they follow the tenant's."""
+    view = FakeView(
+        tenant_objects=[WITH], super_objects=[super_object("Service", spec={"selector": {"a": "b"}})]
+    )
     assert brief(plan(SYNC, endpoints(), super_object("Endpoints", subsets=[]), view)) == []
+    view.super_objects = [super_object("Service", spec={})]
+    own = super_object("Endpoints", subsets=[])
+    assert brief(plan(SYNC, endpoints(), own, view)) == [f"patch object in super {uid_of(own)}"]
     assert brief(plan(SYNC, endpoints(), foreign_object("Endpoints"), view)) == []
 
 

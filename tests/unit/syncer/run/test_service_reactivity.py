@@ -55,7 +55,7 @@ _ACTS = st.one_of(
     st.tuples(
         st.just("delete"), _TENANTS, st.sampled_from(["EndpointSlice", "Endpoints", "Service"]), _NAMES
     ),
-    st.tuples(st.just("put_service"), _TENANTS, _NAMES, st.booleans()),
+    st.tuples(st.just("put_service"), _TENANTS, _NAMES, st.booleans(), st.booleans()),
     st.tuples(st.just("make_secret"), _TENANTS, _NAMES),
     st.tuples(st.just("make_claim"), _TENANTS, _NAMES),
     st.tuples(st.just("bind_claim"), _TENANTS, _NAMES),
@@ -134,12 +134,15 @@ class _Actor:
     def make_endpoints(self, tenant: str, name: str, address: str, pod: str) -> None:
         self._make(tenant, "Endpoints", name, subsets=[{"addresses": [{"ip": address} | _reference(pod)]}])
 
-    def put_service(self, tenant: str, name: str, has_selector: bool) -> None:
+    def put_service(self, tenant: str, name: str, has_selector: bool, is_refused: bool = False) -> None:
         spec: Object = {"ports": [{"port": 80}]} | ({"selector": {"app": name}} if has_selector else {})
+        if is_refused:
+            spec["externalIPs"] = ["192.0.2.1"]
         storage = self._world.tenants[tenant].storage
         if storage.has(SERVICES, "web", name):
             found = storage.get(SERVICES, "web", name)
-            found["spec"].pop("selector", None)
+            for field in ("selector", "externalIPs"):
+                found["spec"].pop(field, None)
             found["spec"] |= spec
             storage.put(SERVICES, found)
         else:
@@ -230,6 +233,12 @@ def _goes_down(plane: Plane, resource: Resource, value: Object, own: set[str]) -
     return all(address in own for address, _ in _entries(value))
 
 
+def _is_refused(plane: Plane, name: str) -> bool:
+    """Whether a Service does not go down as it is: what is below hangs on how it was before."""
+    service = plane.objects(SERVICES).get(("web", name))
+    return service is not None and "externalIPs" in service["spec"]
+
+
 def _problems(world: World) -> Iterator[str]:
     for tenant, plane in world.tenants.items():
         target = f"{TENANTS[tenant]}-web"
@@ -250,7 +259,8 @@ def _problems(world: World) -> Iterator[str]:
                     if target_ref and target_ref["uid"] not in {p["metadata"]["uid"] for p in pods.values()}:
                         yield f"{target}/{name} {resource.plural} names a pod that is not there"
             for (_, name), each in plane.objects(resource).items():
-                if _goes_down(plane, resource, each, own) != (name in below):
+                is_expected = _goes_down(plane, resource, each, own)
+                if is_expected != (name in below) and not _is_refused(plane, name):
                     yield f"{target}/{name} {resource.plural}: is there: {name in below}, of {sorted(own)}"
         secrets = {key[1] for key in plane.objects(SECRETS)}
         for (_, name), pod in plane.objects(PODS).items():
@@ -328,6 +338,7 @@ _COMES_LATE: list[_Act] = [
     ("wait", 4.0),
     ("put_service", "one", "a", False),
 ]
+_REFUSED: list[_Act] = [*_REUSED[:9], ("put_service", "one", "b", True, True), ("wait", 4.0), *_REUSED[9:]]
 _UNSEEN: list[_Act] = [*_REUSED[:9], ("stall", "super"), *_REUSED[9:], ("compact", "super"), ("kill",)]
 
 
@@ -341,6 +352,7 @@ _UNSEEN: list[_Act] = [*_REUSED[:9], ("stall", "super"), *_REUSED[9:], ("compact
 @example(_REUSED)
 @example(_COMES_LATE)
 @example(_UNSEEN)
+@example(_REFUSED)
 @given(st.lists(_ACTS, max_size=30))
 async def test_no_order_of_changes_leads_astray(acts: list[_Act]) -> None:
     await _run(acts)

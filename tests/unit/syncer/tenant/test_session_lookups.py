@@ -204,3 +204,56 @@ async def test_no_endpoint_outlives_a_pod_whose_end_nobody_saw(is_killed: bool) 
             world.super.flows.set()
         await asyncio.sleep(25)
         assert world.super.objects(ENDPOINT_SLICES) == {}
+
+
+@pytest.mark.parametrize("change", [_goes, _changes_its_address, _ends])
+async def test_endpoints_of_a_refused_selector_end_with_their_pod(
+    change: Callable[[World, Plane], None],
+) -> None:
+    """The tenant's Service has a selector, and the super cluster's none: no controller there takes it on."""
+    async with synced_tenant(objects.pod("p"), objects.service("s")) as (world, plane):
+        address = world.super.storage.get(PODS, "red-web", "p")["status"]["podIP"]
+        plane.cluster.create(ENDPOINTS, _endpoints(address, is_named=True))
+        await asyncio.sleep(AT_ONCE_S)
+        service = plane.storage.get(SERVICES, "web", "s")
+        service["spec"] |= {"selector": {"app": "a"}, "externalIPs": ["192.0.2.1"]}
+        plane.storage.put(SERVICES, service)
+        await asyncio.sleep(AT_ONCE_S)
+        assert "selector" not in world.super.storage.get(SERVICES, "red-web", "s")["spec"]
+        assert len(world.super.objects(ENDPOINTS)) == 1
+        change(world, plane)
+        await asyncio.sleep(AT_ONCE_S)
+        assert world.super.objects(ENDPOINTS) == {}
+
+
+@pytest.mark.parametrize("kind", ["Endpoints", "EndpointSlice"])
+async def test_held_endpoints_end_with_their_pod(kind: str) -> None:
+    """The control plane came back empty. Its pods run on, and end as they like."""
+    pods = [objects.pod(f"p{number}" if number > 1 else "p") for number in range(1, 9)]
+    async with synced_tenant(*pods, objects.service("s")) as (world, plane):
+        addresses = {name: each["status"]["podIP"] for (_, name), each in world.super.objects(PODS).items()}
+        for number in range(1, 9):
+            made = _MAKE[kind](f"10.244.0.{number}", is_named=False)
+            made["metadata"]["name"] = f"s{number}"
+            plane.cluster.create(_RESOURCES[kind], made)
+        await asyncio.sleep(AT_ONCE_S)
+        assert len(world.super.objects(_RESOURCES[kind])) == 8
+        plane.flows.clear()
+        for resource in (PODS, _RESOURCES[kind]):
+            for namespace, name in plane.objects(resource):
+                plane.storage.delete(resource, namespace, name)
+        plane.storage.compact()
+        plane.flows.set()
+        await asyncio.sleep(25)
+        assert len(world.super.objects(_RESOURCES[kind])) == 8, "they are not held"
+        _ends(world, plane)
+        await asyncio.sleep(AT_ONCE_S)
+        left = [address for each in world.super.objects(_RESOURCES[kind]).values() for address in _all(each)]
+        assert len(left) == 7
+        assert addresses["p"] not in left
+
+
+def _all(value: Object) -> list[str]:
+    """The addresses of Endpoints or of a slice."""
+    found = [address for each in value.get("endpoints") or () for address in each["addresses"]]
+    return found + [each["ip"] for subset in value.get("subsets") or () for each in subset["addresses"]]
