@@ -16,6 +16,7 @@ from typing import NamedTuple, Protocol, TypeVar
 import msgspec
 
 from daemonkit import logs
+from daemonkit.fairness.lease import Lease
 from daemonkit.kube import deep_json
 from daemonkit.kube.client import ApiError, Requester, UnreachableError
 from daemonkit.kube.resources import Named
@@ -174,18 +175,18 @@ class Engine:
     async def run(self) -> None:
         """Take items until cancelled, each into a task of its own."""
         while True:
-            await self._slots.acquire()
+            place = await self._slots.acquire()
             session, item = await self._queue.get()
-            self._tasks.spawn(session.account.run(self._work(session, item)), "reconcile")
+            self._tasks.spawn(session.account.run(self._work(session, item, place)), "reconcile")
 
-    async def _work(self, session: TenantSession, item: SyncKey) -> None:
+    async def _work(self, session: TenantSession, item: SyncKey, place: Lease) -> None:
         try:
-            await self._reconcile(session, item)
+            with self._slots.using(place):
+                await self._reconcile(session, item)
         except Exception as error:  # noqa: BLE001 - else one object of one tenant stops all
             # Of the plan, or of a report about it: there is nothing to compare the next try with.
             self._note_failure(session, item, Direction.DOWN, error)
         finally:
-            self._slots.release()
             self._queue.done(session, item)
 
     def _note_failure(

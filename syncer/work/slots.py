@@ -3,28 +3,49 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+from daemonkit.fairness.lease import Lease
 
 
 class Slots:
-    """`acquire` one for each item. Release it with `yielded` during a request to a tenant's API server.
+    """`acquire` one for each item; the task that works on it is `using` it, and gives it back once.
 
-    Else a few tenants whose API servers hang would take all places from the others.
+    Give it back with `yielded` during a request to a tenant's API server. Else a few tenants whose API
+    servers hang would take all places from the others.
     """
 
     def __init__(self, most: int) -> None:
         self._places = asyncio.Semaphore(most)
+        self._held: dict[asyncio.Task[Any] | None, Lease] = {}
 
-    async def acquire(self) -> None:
+    async def acquire(self) -> Lease:
+        """Wait for a place."""
         await self._places.acquire()
+        return Lease(self._places.release)
 
-    def release(self) -> None:
-        self._places.release()
-
-    @contextlib.asynccontextmanager
-    async def yielded(self) -> AsyncIterator[None]:
-        self._places.release()
+    @contextlib.contextmanager
+    def using(self, place: Lease) -> Iterator[None]:
+        """The current task works in this place, and gives it back at its end."""
+        task = asyncio.current_task()
+        self._held[task] = place
         try:
             yield
         finally:
-            await self._places.acquire()
+            self._held.pop(task).release()
+
+    @contextlib.asynccontextmanager
+    async def yielded(self) -> AsyncIterator[None]:
+        """Without the place of the current task, and in one again after it. Without one nothing happens."""
+        task = asyncio.current_task()
+        place = self._held.get(task)
+        if place is None or not place.is_held:
+            yield
+            return
+        place.release()
+        try:
+            yield
+        finally:
+            # Cancelled here it holds the old place, which has been given back.
+            self._held[task] = await self.acquire()

@@ -123,8 +123,8 @@ class _OneItem:
         self._engine = Engine({"Pod": kind}, any_world, *rest)
 
     async def work(self) -> None:
-        await self._slots.acquire()
-        await self._engine._work(self._world, ITEM)  # noqa: SLF001 - one item, without a queue
+        place = await self._slots.acquire()
+        await self._engine._work(self._world, ITEM, place)  # noqa: SLF001 - one item, without a queue
 
 
 async def _work(world: _AnsweringSession, plan: Plan = PLAN) -> None:
