@@ -5,7 +5,6 @@ msgspec goes no deeper than the interpreter's stack may, 1 000 levels, also in w
 resource with a field of any shape may have more, and nothing of a list or an event could be read then.
 """
 
-import re
 import sys
 import threading
 from typing import TypeVar
@@ -39,23 +38,31 @@ def decode(decoder: "msgspec.json.Decoder[T]", data: msgspec.Raw | bytes | memor
 # Of a custom resource as large as etcd takes it, each in 20 bytes, are fewer. A copy of so many as Python's
 # objects takes some 15 MB and a tenth of a second.
 MAX_VALUES = 200_000
-# Also of a string without an end, so that the search for others does not begin within it.
-_STRING = re.compile(rb'"(?:[^"\\]|\\.?+)*+"?+', re.DOTALL)
+# The characters before each value but the first of a list or a map.
+_BEFORE_VALUES = b",[{"
 
 
 def has_too_many_values(data: msgspec.Raw | bytes | memoryview, most: int = MAX_VALUES) -> bool:
     """Whether JSON has more values than this: 5 MiB of `[],` are 1.7 million lists.
 
     A server that sends such objects would else take the memory and the time of all that this process serves.
+    So it is found out before anything is decoded, in at most 4 ms for each MiB, whatever the strings have.
     """
+    if len(data) <= 2 * most:
+        return False  # each value has two characters at least, with what separates it
     content = bytes(data)
+    if _count(content) <= most:
+        return False
+    if b"\\" in content:
+        # Without escaped quotes each quote begins or ends a string.
+        content = content.replace(b"\\\\", b"").replace(b'\\"', b"")
     # Each string is a value or the name of one. This decides about most such objects, and the others have
-    # not many strings to look for.
-    if content.count(b'"') - content.count(b'\\"') > 4 * most:
+    # not many strings to leave out.
+    if content.count(b'"') > 4 * most:
         return True
-    return _count(content) > most and _count(_STRING.sub(b"", content)) > most
+    return _count(b"".join(content.split(b'"')[::2])) > most
 
 
 def _count(content: bytes) -> int:
     """The values, or a few more: each but the first of a list or map follows a comma."""
-    return content.count(b",") + content.count(b"[") + content.count(b"{")
+    return len(content) - len(content.translate(None, _BEFORE_VALUES))

@@ -282,8 +282,8 @@ class Engine:
         plan = sync.plan((item[1], item[2]), tenant, found, view)
         if isinstance(session.policy, str) and _creates_in_super(plan):
             plan = replace(plan, down=Half(wait=Wait("SyncPolicyUnusable", session.policy)))
-        digests = {each: _digest(plan.half(each)) for each in directions}
-        due = {each for each in directions if not self._postpone(session, item, each, digests[each])}
+        halves = {each: plan.half(each) for each in directions}
+        due = {each for each in directions if not self._postpone(session, item, each, halves[each])}
         if Direction.DOWN in due:
             plan = session.quota.admit(item, plan, found)
         self._metrics.plans.inc()
@@ -307,7 +307,8 @@ class Engine:
                 there = await self._carry_out_half(session, item, half, versions, tenant)
             except Exception as error:  # noqa: BLE001 - what fails in one direction does not stop the other
                 due_s = self._note_failure(session, item, direction, error)
-                self._failed[session.tenant.key, item, direction] = _FailedHalf(digests[direction], due_s)
+                digest = _digest(halves[direction])
+                self._failed[session.tenant.key, item, direction] = _FailedHalf(digest, due_s)
                 if direction is Direction.DOWN and isinstance(error, ApiError) and error.status.code < 500:
                     session.quota.forget(item)
                 is_done = False
@@ -337,10 +338,10 @@ class Engine:
             session.note_verified(item, versions.tenant_version, versions.super_version)
         return None
 
-    def _postpone(self, session: TenantSession, item: SyncKey, direction: Direction, digest: bytes) -> bool:
+    def _postpone(self, session: TenantSession, item: SyncKey, direction: Direction, half: Half) -> bool:
         """Leave the very half that failed until its backoff ends; returns whether that is so."""
         failed = self._failed.get((session.tenant.key, item, direction))
-        if failed is None or failed.digest != digest:
+        if failed is None or failed.digest != _digest(half):
             return False
         wait_s = self._queue.wait_s(failed.due_s)
         if wait_s > 0:
@@ -538,8 +539,7 @@ def _digest(half: Half) -> bytes:
     """By which the same half is known again, without what it writes; empty if it writes nothing."""
     if not half.actions:
         return b""
-    text = repr(half.actions).encode(errors="backslashreplace")
-    return hashlib.blake2b(text, digest_size=16).digest()
+    return hashlib.blake2b(msgspec.json.encode(half.actions), digest_size=16).digest()
 
 
 def _of_others(looked: Collection[Lookup], item: SyncKey) -> Collection[Lookup]:

@@ -3,11 +3,16 @@
 
 import asyncio
 import contextlib
+import itertools
+import json
 import sys
 from collections.abc import AsyncIterator, Mapping
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from daemonkit.kube.deep_json import has_too_many_values
 from daemonkit.kube.reflector import Reflector
 from daemonkit.kube.resources import VIRTUAL_CLUSTERS, MetadataOnly
 from daemonkit.kube.watch import EventDecoder, GarbageError, Put
@@ -63,3 +68,45 @@ def test_json_deeper_than_any_api_server_takes_is_garbage() -> None:
     with pytest.raises(GarbageError):
         EventDecoder(MetadataOnly).line(b'{"type":"ADDED","object":%s}' % ENDLESS)
     assert sys.getrecursionlimit() == limit
+
+
+_TEXTS = st.text(st.sampled_from('",[{}]:\\\n\u0001é'), max_size=8)
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | _TEXTS,
+    lambda below: st.lists(below, max_size=6) | st.dictionaries(_TEXTS, below, max_size=6),
+    max_leaves=20,
+)
+
+
+def _values(value: object) -> int:
+    match value:
+        case dict():
+            return 1 + sum(map(_values, value.values()))
+        case list():
+            return 1 + sum(map(_values, value))
+        case _:
+            return 1
+
+
+def _count(value: object) -> int:
+    """The least limit that this value meets."""
+    content = json.dumps(value, separators=(",", ":")).encode()
+    return next(most for most in itertools.count(1) if not has_too_many_values(content, most))
+
+
+@given(_JSON)
+def test_values_are_counted_whatever_the_strings_have(value: object) -> None:
+    # An empty list or map after a comma counts twice.
+    assert _values(value) // 2 <= _count(value) <= 2 * _values(value)
+
+
+@pytest.mark.parametrize("text", [",", '"', "\\", '\\"', '",', "[{", "é,"])
+def test_one_long_text_is_one_value(text: str) -> None:
+    content = json.dumps({"data": {"a": text * 1_000}}).encode()
+    assert not has_too_many_values(content, 10)
+    assert has_too_many_values(content[:-1] + b"," + b'"b":[%s]}' % b",".join([b"1"] * 10), 10)
+
+
+def test_a_text_without_an_end_has_no_values() -> None:
+    assert not has_too_many_values(b'{"a":"' + b"," * 100, 10)
+    assert not has_too_many_values(b'{"a":"' + b"," * 100 + b"\\", 10)
