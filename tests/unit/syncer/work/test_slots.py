@@ -33,7 +33,7 @@ async def _free_places(slots: Slots, most: int = 5) -> int:
     return len(leases)
 
 
-class _Worker:
+class _Asker:
     """Works in a place of its own, and asks something in between."""
 
     def __init__(self, slots: Slots) -> None:
@@ -50,7 +50,7 @@ class _Worker:
 
 async def test_a_place_is_free_while_something_is_asked() -> None:
     slots = Slots(1)
-    worker = _Worker(slots)
+    worker = _Asker(slots)
     working = asyncio.get_running_loop().create_task(worker.work())
     await _settled()
     assert await _free_places(slots) == 0
@@ -65,7 +65,7 @@ async def test_a_place_is_free_while_something_is_asked() -> None:
 @pytest.mark.parametrize("moment", ["before", "asking", "coming back"])
 async def test_a_place_is_given_back_once_whenever_its_work_is_cancelled(moment: str) -> None:
     slots = Slots(1)
-    worker = _Worker(slots)
+    worker = _Asker(slots)
     working = asyncio.get_running_loop().create_task(worker.work())
     await _settled()
     if moment != "before":
