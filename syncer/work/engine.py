@@ -181,7 +181,7 @@ class Engine:
 
     async def _work(self, session: TenantSession, item: SyncKey, place: Lease) -> None:
         try:
-            with self._slots.using(place):
+            with self._slots.work_in(place):
                 await self._reconcile(session, item)
         except Exception as error:  # noqa: BLE001 - else one object of one tenant stops all
             # Of the plan, or of a report about it: there is nothing to compare the next try with.

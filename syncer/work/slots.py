@@ -10,7 +10,7 @@ from daemonkit.fairness.lease import Lease
 
 
 class Slots:
-    """`acquire` one for each item; the task that works on it is `using` it, and gives it back once.
+    """`acquire` one for each item; its task is to `work_in` it, and gives it back once.
 
     Give it back with `yielded` during a request to a tenant's API server. Else a few tenants whose API
     servers hang would take all places from the others.
@@ -26,7 +26,7 @@ class Slots:
         return Lease(self._places.release)
 
     @contextlib.contextmanager
-    def using(self, place: Lease) -> Iterator[None]:
+    def work_in(self, place: Lease) -> Iterator[None]:
         """The current task works in this place, and gives it back at its end."""
         task = asyncio.current_task()
         self._held[task] = place

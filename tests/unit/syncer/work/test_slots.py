@@ -42,7 +42,7 @@ class _Asker:
         self.has_answer = asyncio.Event()
 
     async def work(self) -> None:
-        with self._slots.using(await self._slots.acquire()):
+        with self._slots.work_in(await self._slots.acquire()):
             await self.may_ask.wait()
             async with self._slots.yielded():
                 await self.has_answer.wait()
@@ -63,7 +63,7 @@ async def test_a_place_is_free_while_something_is_asked() -> None:
 
 
 @pytest.mark.parametrize("moment", ["before", "asking", "coming back"])
-async def test_a_place_is_given_back_once_whenever_its_work_is_cancelled(moment: str) -> None:
+async def test_a_place_is_given_back_once(moment: str) -> None:
     slots = Slots(1)
     worker = _Asker(slots)
     working = asyncio.get_running_loop().create_task(worker.work())
