@@ -94,7 +94,7 @@ class Attachments:
             if known.session.tenant.key == state.cluster.key:
                 self._end_problem(known)
                 before = known.session.tenant
-                known.session.use(state.access)
+                known.session.api_server.use(state.access)
                 known.session.change_tenant(state.cluster)
                 known.state = state
                 if before != state.cluster:
@@ -128,7 +128,7 @@ class Attachments:
         session.tasks.spawn(self._attach_when_synced(session), "attach")
 
     async def _attach_when_synced(self, session: TenantSession) -> None:
-        await session.wait_synced()
+        await session.caches.wait_synced()
         await self._wait_super_synced()
         if self._is_super_cluster(session):
             self._refuse_super_cluster(session)
@@ -141,7 +141,7 @@ class Attachments:
             if self._is_super_cluster(session):
                 self._refuse_super_cluster(session)
                 return
-            if session.has_regressed:
+            if session.caches.has_regressed:
                 _log.warning(
                     "tenant's control plane went back, restored or wiped: listing its objects anew",
                     tenant=session.tenant.key,

@@ -159,7 +159,7 @@ def source_ages(super_cluster: SuperCaches, attachments: Attachments) -> Values:
         each
         for session in attachments.sessions.values()
         if session.is_attached
-        for each in session.reflectors.values()
+        for each in session.caches.reflectors.values()
     )
     found = (
         ("super", _oldest(super_cluster.reflectors.values())),

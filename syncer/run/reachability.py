@@ -50,7 +50,7 @@ class Reachability:
             self._since.pop(ended, None)
             self._reported.discard(ended)
         for session in sessions:
-            failure = session.failure
+            failure = session.caches.failure
             if failure is not None:
                 is_lasting = now - self._since.setdefault(session, now) >= REPORT_AFTER_S
                 # Its text may change at each try; one report is enough.
@@ -58,7 +58,7 @@ class Reachability:
                     self._judged.add(session)
                     self._reported.add(session)
                     self._report(session, failure.message)
-            elif session.has_synced:
+            elif session.caches.has_synced:
                 self._note_reachable(session)
 
     def _note_reachable(self, session: TenantSession) -> None:

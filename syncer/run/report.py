@@ -12,8 +12,9 @@ from syncer.core.plan_description import describe_plan
 from syncer.core.sharding import SHARDS
 from syncer.run.attachments import Attachment, Attachments
 from syncer.sharding.replica import Replica
+from syncer.tenant.caches import NOT_WATCHED
 from syncer.tenant.deletions import SyncKey
-from syncer.tenant.session import NOT_WATCHED, TenantSession
+from syncer.tenant.session import TenantSession
 from syncer.work.engine import Engine
 from syncer.work.orphans import OrphanCollector
 from syncer.work.queue import WorkQueue
@@ -151,7 +152,7 @@ class StatusReport:
                 side.value: {"reason": hold.reason, "message": hold.message, "token": hold.token}
                 for side, hold in session.deletions.holds().items()
             },
-            "failure": None if session.failure is None else session.failure.message,
+            "failure": None if session.caches.failure is None else session.caches.failure.message,
             "lastError": session.last_error,
             "networkProblem": session.network_problem,
             "notSynced": [
@@ -175,20 +176,20 @@ class StatusReport:
         if session is None:
             return Reply.json({"error": "no such tenant is synced"}, 404)
         item: SyncKey = (query["kind"], query.get("namespace", ""), query["name"])
-        if not session.has_kind(item[0]):
+        if item[0] not in session.kinds:
             return Reply.json({"error": f"kind {item[0]} is not synced"}, 404)
         return Reply.json(self._explanation(session, item))
 
     def _explanation(self, session: TenantSession, item: SyncKey) -> dict[str, object]:
-        cached, cached_super = session.cached(item), session.cached_super(item)
+        cached, cached_super = session.caches.of_tenant(item), session.caches.of_super(item)
         return {
             "tenant": session.tenant.key,
             "kind": item[0],
             "namespace": item[1],
             "name": item[2],
             "isInTenant": cached is not None,
-            "superNamespace": session.super_name(item[1]) if item[1] else "",
-            "ownsSuperNamespace": bool(item[1]) and session.owned_namespace(item[1]) is not None,
+            "superNamespace": session.namespaces.super_name(item[1]) if item[1] else "",
+            "ownsSuperNamespace": bool(item[1]) and session.namespaces.owned(item[1]) is not None,
             "isInSuper": cached_super is not None,
             "superName": "" if cached_super is None else cached_super.metadata.name,
             "isSynced": not session.needs_plan(item),
@@ -232,13 +233,13 @@ def _fresh_plan(session: TenantSession, item: SyncKey) -> dict[str, object] | No
 
     None without an object, and for Events, which are copied once.
     """
-    cached, cached_super = session.cached(item), session.cached_super(item)
+    cached, cached_super = session.caches.of_tenant(item), session.caches.of_super(item)
     if item[0] in NOT_WATCHED or (cached is None and cached_super is None):
         return None
     view = session.view()
     tenant = None if cached is None else cached.load()
     found = None if cached_super is None else cached_super.load()
-    plan = session.sync_of(item[0]).plan((item[1], item[2]), tenant, found, view)
+    plan = session.kinds[item[0]].plan((item[1], item[2]), tenant, found, view)
     looked = sorted(view.looked) if plan.wait is not None else []
     return describe_plan(plan) | {
         "waitsFor": [
@@ -263,7 +264,7 @@ def _tenant_line(each: Attachment) -> tuple[str, bool]:
         return f"tenant {key}: {'' if problem is None else problem.message}", False
     if session.is_attached:
         return "", False
-    failure = session.failure
+    failure = session.caches.failure
     if failure is not None:
         fault = TENANT.fault(failure.cause, failure.message, failure.server)
         return f"tenant {session.tenant.key}: not reachable: {fault.text}; {fault.remedy}", False

@@ -39,8 +39,9 @@ from syncer.sources.port import UNUSABLE_REASONS, Reachable, TenantState, Unusab
 from syncer.sources.virtual_cluster import true_condition
 from syncer.sources.virtual_clusters import VirtualClusterSource
 from syncer.surroundings import COMPONENT, Surroundings
-from syncer.tenant.session import TenantSession
-from syncer.tenant.view import NAMESPACE
+from syncer.tenant.deletions import SyncKey
+from syncer.tenant.owned_namespaces import NAMESPACE
+from syncer.tenant.session import SessionSurroundings, TenantSession
 from syncer.work.engine import SLOTS, Engine
 from syncer.work.orphans import OrphanCollector
 from syncer.work.patrol import Patrol
@@ -89,6 +90,17 @@ class SyncerService:
         self._system = self._scheduler.open("super cluster", MAX_WEIGHT)
         self._queue = WorkQueue(outside.monotonic, outside.jitter, self._metrics.queue_seconds)
         self._super = SuperCaches(self._client, self._kinds.values(), self._super_changed)
+        self._surroundings = SessionSurroundings(
+            self._kinds,
+            self._super,
+            self._client,
+            config.settings,
+            self._ownership,
+            outside.open_tenant,
+            self._user_agent,
+            config.tenants.max_cache_bytes,
+            outside.monotonic,
+        )
         slots = Slots(SLOTS)
         self._reports = TenantReports(self._metrics, outside.wall, outside.monotonic, slots)
         self._attachments = Attachments(
@@ -287,29 +299,27 @@ class SyncerService:
     def _open_session(self, state: Reachable) -> TenantSession:
         self._end_conditions(state.virtual_cluster)
         return TenantSession(
+            self,
+            self._surroundings,
             state.cluster,
             state.access,
-            self._kinds,
-            self._super,
-            self._config.settings,
             self._policies.of(state.cluster),
-            self._queue.add,
-            self._client,
-            self._ownership,
             self._scheduler.open(state.cluster.key, state.cluster.weight),
-            open_client=self._outside.open_tenant,
-            holds_changed=self._holds_changed,
-            task_failed=self._attachments.note_failure,
             held_tokens=self._held_tokens(state),
             virtual_cluster=state.virtual_cluster,
-            user_agent=self._user_agent,
-            max_cache_bytes=self._config.tenants.max_cache_bytes,
-            clock=self._outside.monotonic,
         )
+
+    def enqueue(self, session: TenantSession, item: SyncKey) -> None:
+        """Have an object of a tenant planned."""
+        self._queue.add(session, item)
+
+    def task_failed(self, session: TenantSession) -> None:
+        """A session has lost one of its tasks."""
+        self._attachments.note_failure(session)
 
     def _is_super_cluster(self, session: TenantSession) -> bool:
         """Whether a tenant's Namespace is one of the super cluster's itself: no two clusters share a UID."""
-        own = _system_uid(session.reflectors[NAMESPACE])
+        own = _system_uid(session.caches.reflectors[NAMESPACE])
         return bool(own) and own == _system_uid(self._super.reflectors[NAMESPACE])
 
     def _attach(self, session: TenantSession) -> None:
@@ -330,11 +340,11 @@ class SyncerService:
 
         return NetworkController(
             session.client,
-            session.reader,
+            session.api_server.client,
             self._config.networks.settings(session.tenant.cluster_domain),
             report,
             may_write=lambda: self._ownership.may_write(session.tenant.key),
-            cache_budget=session.cache_budget,
+            cache_budget=session.caches.budget,
             account=session.account,
         )
 
@@ -348,7 +358,7 @@ class SyncerService:
 
     def _owns(self, key: str, super_namespace: str) -> bool:
         session = self._attachments.sessions.get(key)
-        is_owned = session is not None and session.owns_super_namespace(super_namespace)
+        is_owned = session is not None and session.namespaces.owns(super_namespace)
         return is_owned and self._ownership.may_write(key)
 
     def _super_changed(self, change: SuperChange) -> None:
@@ -426,7 +436,8 @@ class SyncerService:
             if cluster is not None and self._has_condition(cluster, reason):
                 self._conditions.set(cluster, ClusterCondition(reason, is_true=False))
 
-    def _holds_changed(self, session: TenantSession) -> None:
+    def holds_changed(self, session: TenantSession) -> None:
+        """Other deletions of a tenant are held than before, or none any more."""
         if session.virtual_cluster is None:
             return
         message = held_condition.message_of(session.deletions.holds())

@@ -4,8 +4,6 @@
 from collections.abc import Collection, Iterable, Mapping
 from typing import Protocol
 
-from daemonkit.kube.resources import Key
-from syncer.caches.cached_object import CachedObject
 from syncer.caches.super_cluster import API_SERVER, NODE, SuperCaches
 from syncer.core.objects import Object, labels_of
 from syncer.core.plan import Side
@@ -13,29 +11,26 @@ from syncer.core.tenant_cluster import TenantCluster
 from syncer.core.view import PodFacts, SyncSettings
 from syncer.kinds.port import KindSync
 from syncer.policy.sync_policy import SyncPolicy
-from syncer.tenant.deletions import SyncKey
+from syncer.tenant.api_server import TenantApiServer
+from syncer.tenant.caches import TenantCaches
+from syncer.tenant.owned_namespaces import NAMESPACE, HasTenant, OwnedNamespaces
 from syncer.tenant.waits import ANY, Lookup
 from tenancy.super_namespaces import SuperNamespaceOwner
 
-NAMESPACE = "Namespace"
 
-
-class TenantObjects(Protocol):
+class TenantObjects(HasTenant, Protocol):
     """The part of a `TenantSession` that a view reads."""
 
-    @property
-    def tenant(self) -> TenantCluster: ...
     @property
     def last_policy(self) -> SyncPolicy: ...
     @property
     def settings(self) -> SyncSettings: ...
     @property
-    def namespaces(self) -> Mapping[Key, CachedObject]: ...
-    def cached(self, item: SyncKey) -> CachedObject | None: ...
-    def cached_super(self, item: SyncKey) -> CachedObject | None: ...
-    def owned_namespace(self, namespace: str) -> str | None: ...
-    def vnode(self, name: str) -> Object | None: ...
-    def api_server_peers(self) -> Collection[str]: ...
+    def caches(self) -> TenantCaches: ...
+    @property
+    def namespaces(self) -> OwnedNamespaces: ...
+    @property
+    def api_server(self) -> TenantApiServer: ...
 
 
 class TenantView:
@@ -69,7 +64,7 @@ class TenantView:
         self.looked.add((Side.TENANT, kind, namespace, name))
         if kind not in self._kinds:
             return None
-        found = self._session.cached((kind, namespace, name))
+        found = self._session.caches.of_tenant((kind, namespace, name))
         return None if found is None else found.load()
 
     def in_super(self, kind: str, namespace: str, name: str) -> Object | None:
@@ -77,13 +72,13 @@ class TenantView:
         self._note_owner(namespace)
         if kind not in self._kinds:
             return None
-        found = self._session.cached_super((kind, namespace, name))
+        found = self._session.caches.of_super((kind, namespace, name))
         return None if found is None else found.load()
 
     def super_pod(self, namespace: str, name: str) -> PodFacts | None:
         self.looked.add((Side.SUPER, "Pod", namespace, name))
         self._note_owner(namespace)
-        found = self._session.cached_super(("Pod", namespace, name))
+        found = self._session.caches.of_super(("Pod", namespace, name))
         if found is None:
             return None
         own = found.metadata
@@ -92,19 +87,19 @@ class TenantView:
     def super_services(self, namespace: str) -> Iterable[Object]:
         self.looked.add((Side.SUPER, "Service", namespace, ANY))
         self._note_owner(namespace)
-        name = self._session.owned_namespace(namespace)
+        name = self._session.namespaces.owned(namespace)
         return () if name is None else self._super.services(name)
 
     def pod_addresses(self, namespace: str) -> Collection[str]:
         self.looked.add((Side.SUPER, "Pod", namespace, ANY))
         self._note_owner(namespace)
-        name = self._session.owned_namespace(namespace)
+        name = self._session.namespaces.owned(namespace)
         return () if name is None else self._super.pod_addresses(name)
 
     def api_server_addresses(self) -> Collection[str]:
         self.looked.add((Side.SUPER, API_SERVER, "", ""))
         return {
-            *self._session.api_server_peers(),
+            *self._session.api_server.peers(),
             *self._super.addresses_in(self._session.tenant.key),
         }
 
@@ -113,23 +108,21 @@ class TenantView:
 
     def tenant_namespace(self, super_namespace: str) -> str | None:
         # One that becomes the tenant's brings the plans of the volumes that claims in it have.
-        owner = self._super.owner(super_namespace)
-        if isinstance(owner, SuperNamespaceOwner) and owner.is_of(self.tenant.key, self.tenant.uid):
-            return owner.namespace
-        return None
+        owner = self._session.namespaces.owner(super_namespace)
+        return None if owner is None else owner.namespace
 
     def vnode_labels(self, name: str) -> Mapping[str, str] | None:
         self.looked.add((Side.TENANT, NODE, "", name))
-        found = self._session.vnode(name)
+        found = self._session.caches.vnode(name)
         return None if found is None else labels_of(found)
 
     def super_namespace(self, namespace: str) -> str | None:
         self._note_owner(namespace)
         self.looked.add((Side.TENANT, NAMESPACE, "", namespace))
-        name = self._session.owned_namespace(namespace)
+        name = self._session.namespaces.owned(namespace)
         if name is None:
             return None
-        owner, own = self._super.owner(name), self._session.cached((NAMESPACE, "", namespace))
+        owner, own = self._super.owner(name), self._session.caches.of_tenant((NAMESPACE, "", namespace))
         is_current = (
             isinstance(owner, SuperNamespaceOwner) and own is not None and own.metadata.uid == owner.uid
         )

@@ -45,8 +45,8 @@ from syncer.core.requests import ApiRequest, read_path, request_of
 from syncer.kinds.port import KindSync, Scope
 from syncer.metrics import SyncerMetrics, failure_cause
 from syncer.tenant.deletions import SyncKey
+from syncer.tenant.owned_namespaces import NAMESPACE
 from syncer.tenant.session import TenantSession
-from syncer.tenant.view import NAMESPACE
 from syncer.tenant.waits import Lookup
 from syncer.work.queue import WorkQueue
 from syncer.work.slots import Slots
@@ -220,10 +220,10 @@ class Engine:
         return self._queue.retry(session, item, direction, retry_after_s or 0.0)
 
     async def _reconcile(self, session: TenantSession, item: SyncKey) -> None:
-        cached, cached_super = session.cached(item), session.cached_super(item)
+        cached, cached_super = session.caches.of_tenant(item), session.caches.of_super(item)
         if not session.is_attached:
             return
-        if (unreadable := session.unreadable(item)) is not None:
+        if (unreadable := session.caches.unreadable(item)) is not None:
             await self._hold_unreadable(session, item, *unreadable)
             return
         if cached is None and cached_super is None:
@@ -257,7 +257,7 @@ class Engine:
             "metadata": {"namespace": item[1], "name": item[2], "uid": failed.uid},
         }
         if side is Side.SUPER:
-            cached = session.cached(item)
+            cached = session.caches.of_tenant(item)
             plan = Plan(Half(wait=Wait("SuperObjectUnreadable", f"it stays as it is: {failed.reason}")))
             subject = None if cached is None else cached.load()
         await self._report(session, item, plan, subject)
@@ -316,7 +316,7 @@ class Engine:
             if there is not None:
                 return _Existing(direction, *there)
             if direction is Direction.DOWN:
-                session.quota.written(item, versions.super_version, session.cached_super(item))
+                session.quota.written(item, versions.super_version, session.caches.of_super(item))
             self._note_success(session, item, direction)
         if not is_done:
             return None
@@ -327,11 +327,12 @@ class Engine:
             await self._report(session, item, plan, None if is_deleted else tenant)
         # What waits or conflicts is looked at again by each patrol, whatever it waits for.
         is_settled = plan.wait is None and plan.conflict is None and not plan.is_partial
-        is_settled = is_settled and not session.is_woken(item)
+        is_settled = is_settled and not session.waits.is_woken(item)
         # An answer to a patch has all writes before it, also those of others that came after the plan. Where
         # events have come meanwhile, the item is queued again: that plan finds out whether both sides agree.
         if plan.actions and (
-            has_moved(session.cached(item), planned[0]) or has_moved(session.cached_super(item), planned[1])
+            has_moved(session.caches.of_tenant(item), planned[0])
+            or has_moved(session.caches.of_super(item), planned[1])
         ):
             is_settled = False
         if is_settled and versions.tenant_version is not None and versions.super_version is not None:
@@ -396,7 +397,7 @@ class Engine:
         self, session: TenantSession, item: SyncKey, existing: _Existing
     ) -> tuple[Object | None, Object | None]:
         """Both objects, with the one that was found in the place of what the cache has."""
-        cached, cached_super = session.cached(item), session.cached_super(item)
+        cached, cached_super = session.caches.of_tenant(item), session.caches.of_super(item)
         if existing.side is Side.TENANT:
             return existing.value, None if cached_super is None else cached_super.load()
         return None if cached is None else cached.load(), existing.value
@@ -455,9 +456,10 @@ class Engine:
     def _may_delete(self, session: TenantSession, item: SyncKey, action: Delete) -> bool:
         if action.is_refused:
             return True
-        other = session.cached(item) if action.side is Side.SUPER else session.cached_super(item)
+        caches = session.caches
+        other = caches.of_tenant(item) if action.side is Side.SUPER else caches.of_super(item)
         is_other_deleting = other is not None and is_deleting(other.load())
-        return session.may_delete(action.side, item, is_sure=is_other_deleting)
+        return session.deletion_judge.may_delete(action.side, item, is_sure=is_other_deleting)
 
     async def _unseen_super_object(
         self, session: TenantSession, item: SyncKey, action: Delete
@@ -466,8 +468,8 @@ class Engine:
 
         The super cluster's watch may lag behind the tenant's. It has then not brought yet what was created.
         """
-        sync, cached = self._kinds[item[0]], session.cached(item)
-        super_namespace = session.super_name(item[1])
+        sync, cached = self._kinds[item[0]], session.caches.of_tenant(item)
+        super_namespace = session.namespaces.super_name(item[1])
         is_going = cached is not None and is_deleting(cached.load())
         if sync.scope is not Scope.NAMESPACED or super_namespace is None or is_going:
             return None
@@ -498,9 +500,7 @@ class Engine:
             async with self._slots.yielded():
                 return await _ask(session.client, request)
         # Of what is cluster-scoped tenants make Namespaces alone, whose plans know whose they are.
-        is_own = (
-            session.owns_super_namespace(request.namespace) if request.namespace else item[0] == NAMESPACE
-        )
+        is_own = session.namespaces.owns(request.namespace) if request.namespace else item[0] == NAMESPACE
         if not is_own:
             raise ForeignNamespaceError(request.namespace)
         return await _ask(session.super_client, request)

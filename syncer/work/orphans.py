@@ -22,7 +22,7 @@ from syncer.metrics import SyncerMetrics
 from syncer.sharding.fenced_client import CheckedRequester, FencedClient
 from syncer.sharding.port import TenantOwnership
 from syncer.sources.virtual_clusters import VirtualClusterSource
-from syncer.tenant.view import NAMESPACE
+from syncer.tenant.owned_namespaces import NAMESPACE
 from tenancy import keys
 
 # A deletion that a watch reported is followed within this: the tenant's session ends first.

@@ -48,10 +48,10 @@ class Patrol:
     async def start(self, session: TenantSession) -> None:
         """The first two patrols of a tenant. What only the super cluster has is deleted by the second."""
         before = dt.datetime.fromtimestamp(self._wall() - RECENT_EVENTS_S, dt.UTC)
-        session.skip_events(before.strftime("%Y-%m-%dT%H:%M:%SZ"))
+        session.verified.skip_events(before.strftime("%Y-%m-%dT%H:%M:%SZ"))
         await self.check(session)
         await asyncio.sleep(SECOND_AFTER_S)
-        session.has_patrolled = True
+        session.deletion_judge.end_first_patrol()
         await self.check(session)
 
     async def run(self) -> None:
@@ -59,7 +59,7 @@ class Patrol:
         while True:
             await asyncio.sleep(self._interval_s)
             for session in list(self._sessions.values()):
-                if session.has_patrolled:
+                if session.deletion_judge.has_patrolled:
                     await session.account.run(self.check(session))
 
     async def check(self, session: TenantSession) -> int:
@@ -67,17 +67,19 @@ class Patrol:
         began = self._cpu_clock()
         found = 0
         session.check_api_server()
-        for count, item in enumerate(session.items(), 1):
+        for count, item in enumerate(session.caches.items(), 1):
             if session.needs_plan(item):
                 found += 1
                 # What is on one side alone lacks something. A pair most often lacks nothing.
-                is_pair = session.cached(item) is not None and session.cached_super(item) is not None
+                is_pair = (
+                    session.caches.of_tenant(item) is not None and session.caches.of_super(item) is not None
+                )
                 self._queue.add(session, item, is_low_priority=is_pair)
             if count % _BATCH == 0:
                 await asyncio.sleep(0)
         self._patrolled(session)
-        session.judge_deletions(is_first_patrol=not session.has_patrolled)
-        if session.has_patrolled:
+        session.deletion_judge.judge()
+        if session.deletion_judge.has_patrolled:
             self._metrics.repairs.inc(found)
         self._metrics.patrol_seconds.observe(self._cpu_clock() - began)
         return found

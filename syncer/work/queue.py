@@ -10,8 +10,9 @@ from daemonkit.metrics import Histogram
 from syncer.core.fair_queue import Depths, FairQueue, FairQueueSettings
 from syncer.core.plan import Direction
 from syncer.metrics import TENANT_CLASSES, tenant_class
+from syncer.tenant.api_server import MAX_IN_FLIGHT
 from syncer.tenant.deletions import SyncKey
-from syncer.tenant.session import MAX_IN_FLIGHT, TenantSession
+from syncer.tenant.session import TenantSession
 
 
 class WorkQueue:

@@ -260,7 +260,7 @@ class TenantReports:
     async def _set_condition(
         self, session: TenantSession, item: SyncKey, tenant: Object, status: str, reason: str, message: str
     ) -> None:
-        kind = session.kind(item[0])
+        kind = session.kinds[item[0]].kind
         at = dt.datetime.fromtimestamp(self._wall(), dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         condition = {
             "type": SYNCED_CONDITION,
@@ -277,7 +277,7 @@ class TenantReports:
     async def _post(
         self, session: TenantSession, item: SyncKey, reason: SyncEvent, text: str, tenant: Object
     ) -> bool:
-        kind = session.kind(item[0])
+        kind = session.kinds[item[0]].kind
         involved = InvolvedObject(
             item[1], item[2], str(tenant["metadata"].get("uid", "")), kind.kind, kind.api_version
         )

@@ -51,7 +51,7 @@ class TokenSync:
             secrets[namespace, name]
             for namespace, _ in self._super.owned_namespaces(key)
             # An earlier tenant with this key may have left some: who asks for a token learns of its pod.
-            if session.owns_super_namespace(namespace)
+            if session.namespaces.owns(namespace)
             for name in self._super.names_in(_SECRET, namespace)
         )
         found = [each.load() for each in mine if _LABEL in each.body]
@@ -67,9 +67,9 @@ class TokenSync:
         None while one of the tenant's super pods cannot be read: whose tokens it mounts is not known.
         """
         unreadable = self._super.reflectors["Pod"].decode_failures
-        if any(session.owns_super_namespace(namespace) for namespace, _ in unreadable):
+        if any(session.namespaces.owns(namespace) for namespace, _ in unreadable):
             return
-        pod_uids = {pod.tenant_uid for pod in session.super_pods()}
+        pod_uids = {pod.tenant_uid for pod in session.caches.super_pods()}
         self.issuer.remove_orphans(session.tenant.key, pod_uids)
 
     def detach(self, session: TenantSession) -> None:
@@ -87,7 +87,7 @@ class TokenSync:
         self.issuer.pod_gone(session.tenant.key, pod.tenant_uid)
 
     async def issue(self, session: TenantSession, action: IssueTokens) -> Wait | Conflict | None:
-        namespace = session.owned_namespace(action.namespace)
+        namespace = session.namespaces.owned(action.namespace)
         if namespace is None:
             return Wait("NamespaceNotSynced", f"namespace {action.namespace} is not in the super cluster yet")
         return await self.issuer.issue(session.tenant.key, action, namespace)

@@ -114,10 +114,10 @@ class VNodeSync:
         """A tenant is synced: its vNodes are those of the super pods that it has."""
         tenant = self.vnodes.add_tenant(session.tenant.key, session.client, vnode_policy(session.policy))
         session.vnodes = tenant
-        for found in session.super_pods():
+        for found in session.caches.super_pods():
             if found.node:
                 tenant.pod_bound(found.node, found.metadata.uid)
-        for node in list(session.nodes.objects.values()):
+        for node in list(session.caches.nodes.objects.values()):
             tenant.tenant_node_changed(node.metadata.name, node.load())
         tenant.mark_synced()
 

@@ -15,7 +15,7 @@ import syncer.config
 from syncer.core.view import PodDns
 from syncer.kinds import table
 from syncer.kinds.port import KindSync, Scope
-from syncer.tenant.session import NOT_WATCHED
+from syncer.tenant.caches import NOT_WATCHED
 from tests import examples
 
 PACKAGING = examples.ROOT / "packaging"

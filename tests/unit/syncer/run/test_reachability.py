@@ -12,6 +12,7 @@ class FakeSession:
     def __init__(self) -> None:
         self.failure: Failure | None = None
         self.has_synced = True
+        self.caches = self
 
 
 class ReachabilityEnvironment:
@@ -29,7 +30,7 @@ class ReachabilityEnvironment:
 
     def poll_at(self, now: float, failure: str = "") -> list[str]:
         self.now = now
-        self.session.failure = Failure(failure, now) if failure else None
+        self.session.caches.failure = Failure(failure, now) if failure else None
         self.reachability.poll()
         found, self.reports = self.reports, []
         return found
@@ -55,9 +56,9 @@ def test_a_short_failure_is_not_reported() -> None:
 
 def test_what_an_earlier_process_reported_ends_after_a_sync() -> None:
     environment = ReachabilityEnvironment(was_reported=True)
-    environment.session.has_synced = False
+    environment.session.caches.has_synced = False
     assert environment.poll_at(0.0) == []
-    environment.session.has_synced = True
+    environment.session.caches.has_synced = True
     assert environment.poll_at(1.0) == [""]
     assert environment.poll_at(2.0) == []
 

@@ -187,7 +187,7 @@ async def test_a_tenant_whose_task_fails_is_begun_anew(monkeypatch: pytest.Monke
     monkeypatch.setattr(Patrol, "check", fail_once)
     async with running(world):
         await asyncio.sleep(20)
-        assert [each.has_patrolled for each in failed] == [False]
+        assert [each.deletion_judge.has_patrolled for each in failed] == [False]
         assert set(patrolled) == {"green"}
         await asyncio.sleep(40)
         assert set(patrolled) == {"red", "green"}

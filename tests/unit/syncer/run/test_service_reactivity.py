@@ -309,7 +309,7 @@ async def _run(acts: list[_Act]) -> None:
         found = [*world.problems, *_problems(world)]
         assert found == [], "\n".join(found)
         for session in sessions_of(world).values():
-            assert session.lookups <= 500
+            assert session.waits.lookups <= 500
 
 
 _REUSED: list[_Act] = [

@@ -9,7 +9,7 @@ import pytest
 
 from daemonkit.kube.resources import CONFIG_MAPS, PODS
 from syncer.core.plan import Side
-from syncer.tenant import session as sessions
+from syncer.tenant import owned_namespaces
 from syncer.tenant.session import TenantSession
 from tests.unit.syncer import objects
 from tests.unit.syncer.worlds import World, running, synced_tenant
@@ -29,11 +29,11 @@ _REFUSED_PODS = [objects.pod(f"p{number}", nodeSelector={"disk": "fast"}) for nu
 async def test_what_waited_and_is_gone_is_waited_for_no_longer() -> None:
     async with synced_tenant(*_REFUSED_PODS) as (world, plane):
         session = _session(world)
-        assert len(session._waits) == 20
+        assert len(session.waits) == 20
         for number in range(20):
             plane.storage.delete(PODS, "web", f"p{number}")
         await asyncio.sleep(10)
-        assert (len(session._waits), session._waits.lookups, session._waits._waiters) == (0, 0, {})
+        assert (len(session.waits), session.waits.lookups, session.waits._waiters) == (0, 0, {})
 
 
 async def test_what_a_list_lacks_is_suspected_until_it_is_gone() -> None:
@@ -42,10 +42,10 @@ async def test_what_a_list_lacks_is_suspected_until_it_is_gone() -> None:
         session = _session(world)
         for number in range(20):
             plane.storage.delete(PODS, "web", f"p{number}")
-        session.reflectors["Pod"]._is_relisting = True
+        session.caches.reflectors["Pod"]._is_relisting = True
         await asyncio.sleep(10)
-        session.reflectors["Pod"]._is_relisting = False
-        assert session.reflectors["Pod"].objects == {}
+        session.caches.reflectors["Pod"]._is_relisting = False
+        assert session.caches.reflectors["Pod"].objects == {}
         items = [("Pod", "web", f"p{number}") for number in range(20)]
         assert [each for each in items if session.deletions.is_suspected(Side.SUPER, each)] == []
 
@@ -66,12 +66,12 @@ async def test_the_conflict_of_what_is_gone_is_over() -> None:
 
 
 async def test_names_of_namespaces_are_remembered_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sessions, "_MAX_NAMES", 10)
+    monkeypatch.setattr(owned_namespaces, "MAX_NAMES", 10)
     world = World({"one": "red"})
     async with running(world):
         await asyncio.sleep(20)
         session = _session(world)
-        assert {session.super_name(f"n{number}") for number in range(100)} == {
+        assert {session.namespaces.super_name(f"n{number}") for number in range(100)} == {
             f"red-n{number}" for number in range(100)
         }
-        assert len(session._super_names) <= 10
+        assert len(session.namespaces._super_names) <= 10

@@ -34,6 +34,7 @@ class _AnsweringSession:
 
     def __init__(self, *, detaches: bool) -> None:
         self._detaches = detaches
+        self.caches = self.namespaces = self.waits = self
         self.writes: list[str] = []
         self.retried: list[Direction] = []
         self.delayed: list[float] = []
@@ -64,10 +65,10 @@ class _AnsweringSession:
         if side in self.refuses:
             raise ApiError(Status(422, message="resize is infeasible"))
 
-    def cached(self, _: object) -> Any:
+    def of_tenant(self, _: object) -> Any:
         return parse(self.pod)
 
-    def cached_super(self, _: object) -> Any:
+    def of_super(self, _: object) -> Any:
         return None
 
     def unreadable(self, _: object) -> Any:
@@ -86,7 +87,7 @@ class _AnsweringSession:
 
     def note_verified(self, *_: object) -> None: ...
 
-    def owns_super_namespace(self, _: str) -> bool:
+    def owns(self, _: str) -> bool:
         return True
 
     async def planned(self, *_: object) -> bool:

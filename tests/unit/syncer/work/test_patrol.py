@@ -30,33 +30,38 @@ IN_SUPER = {
 }
 
 
+class Judge:
+    has_patrolled = True
+    judgements = 0
+
+    def judge(self) -> None:
+        self.judgements += 1
+
+
 class Session:
     """A tenant with one object of each state."""
 
-    def __init__(self, has_patrolled: bool) -> None:
-        self.has_patrolled = has_patrolled
-        self.judged: list[bool] = []
+    def __init__(self) -> None:
+        self.caches = self
+        self.deletion_judge = Judge()
 
     def items(self) -> list[SyncKey]:
         return [("Pod", "x", name) for name in dict.fromkeys([*OWN, *IN_SUPER])]
 
-    def cached(self, item: SyncKey) -> CachedObject | None:
+    def of_tenant(self, item: SyncKey) -> CachedObject | None:
         return OWN.get(item[2])
 
-    def cached_super(self, item: SyncKey) -> CachedObject | None:
+    def of_super(self, item: SyncKey) -> CachedObject | None:
         return IN_SUPER.get(item[2])
 
     def check_api_server(self) -> None: ...
 
     def needs_plan(self, item: SyncKey) -> bool:
-        return not is_verified(self.cached(item), self.cached_super(item))
-
-    def judge_deletions(self, *, is_first_patrol: bool) -> None:
-        self.judged.append(is_first_patrol)
+        return not is_verified(self.of_tenant(item), self.of_super(item))
 
 
 def test_pairs_wait_behind_what_lacks_a_side() -> None:
-    session: Any = Session(has_patrolled=True)
+    session: Any = Session()
     queued: list[tuple[str, bool]] = []
 
     def add(_: object, item: SyncKey, *, is_low_priority: bool) -> None:
@@ -67,4 +72,4 @@ def test_pairs_wait_behind_what_lacks_a_side() -> None:
     patrol = Patrol(queue, metrics, {}, interval_s=60.0, patrolled=lambda _: None)
     assert asyncio.run(patrol.check(session)) == 4
     assert queued == [("pair", True), ("changed", True), ("own-only", False), ("super-only", False)]
-    assert session.judged == [False]
+    assert session.deletion_judge.judgements == 1

@@ -26,9 +26,7 @@ class _Clients:
         self.sent: list[str] = []
         self.tenant = SimpleNamespace(key="red")
         self.client = SimpleNamespace(request=self._request)
-
-    def kind(self, name: str) -> SyncedKind:
-        return SyncedKind(PODS, name)
+        self.kinds = {name: SimpleNamespace(kind=SyncedKind(PODS, name)) for name in ("Pod", "ConfigMap")}
 
     async def send(self, method: str, path: str, *_: Any, **__: Any) -> bytes:
         return await self._request(method, path)

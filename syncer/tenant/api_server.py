@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A tenant's API server: the client of it, its credentials, and where it is."""
+
+from collections.abc import Callable, Collection
+from urllib.parse import urlsplit
+
+from daemonkit.kube.credentials import Credentials
+from daemonkit.kube.kubeconfig import Access
+from syncer.policy import addresses
+from syncer.surroundings import ApiClient
+
+# Requests of one tenant under way at once; kept connections to its API server are as many.
+MAX_IN_FLIGHT = 16
+
+
+class TenantApiServer:
+    """Built without connecting."""
+
+    def __init__(
+        self, access: Access, open_client: Callable[[Credentials, int, str], ApiClient], user_agent: str
+    ) -> None:
+        self._access = access
+        self._credentials = Credentials(lambda: self._access)
+        self.client = open_client(self._credentials, MAX_IN_FLIGHT, user_agent)
+        self._known_peers: frozenset[str] = frozenset()
+
+    def use(self, access: Access) -> None:
+        """Take rotated credentials, from the next request on."""
+        if access != self._access:
+            self._access = access
+            self._credentials.reload()
+
+    def peers(self) -> Collection[str]:
+        """Where it is by its kubeconfig: the address there, or those of the name there."""
+        host = addresses.parse(urlsplit(self._access.server).hostname or "")
+        return self.client.peer_addresses if host is None else {*self.client.peer_addresses, str(host)}
+
+    def note_peers(self) -> bool:
+        """Note where it is now; returns whether that is elsewhere than before: DNS may answer otherwise."""
+        before, self._known_peers = self._known_peers, frozenset(self.peers())
+        return before != self._known_peers

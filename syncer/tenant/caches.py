@@ -1,0 +1,239 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is known of a tenant's objects on both sides: its own caches, and its part of the super cluster's."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Protocol
+
+from daemonkit.kube import deep_json
+from daemonkit.kube.byte_budget import ByteBudget
+from daemonkit.kube.freshness import Failure
+from daemonkit.kube.reflector import Reflector
+from daemonkit.kube.resources import NODES, Key
+from daemonkit.kube.store import Change, DecodeFailed
+from daemonkit.tasks import Tasks
+from syncer.caches.cached_object import MAX_PLANNED_VALUES, CachedObject, parse, parser_of
+from syncer.caches.super_cluster import EVENT, SuperCaches
+from syncer.core.objects import Object
+from syncer.core.plan import Side
+from syncer.kinds.port import SYSTEM_NAMESPACE, KindSync, Scope
+from syncer.surroundings import ApiClient
+from syncer.tenant.deletions import SyncKey
+from syncer.tenant.owned_namespaces import NAMESPACE, HasTenant, OwnedNamespaces
+from syncer.vnodes.desired import is_own_vnode
+
+# Lists past all caches that are older than what is cached, in a row: the storage itself went back.
+MIN_REGRESSIONS = 3
+
+# Of these the tenant's objects are only written: it has many, and none goes down.
+NOT_WATCHED = frozenset({EVENT})
+
+
+class CacheOwner(HasTenant, Protocol):
+    """Who acts on what changed in the tenant."""
+
+    def objects_changed(self, kind: str, changes: Sequence[Change[CachedObject]]) -> None: ...
+    def nodes_changed(self, changes: Sequence[Change[CachedObject]]) -> None: ...
+
+
+class TenantCaches:
+    """Built without connecting; `start` begins. Nothing here decides, and nothing is changed by a look."""
+
+    def __init__(
+        self,
+        owner: CacheOwner,
+        reader: ApiClient,
+        kinds: Mapping[str, KindSync],
+        super_cluster: SuperCaches,
+        namespaces: OwnedNamespaces,
+        max_bytes: int,
+    ) -> None:
+        self._owner = owner
+        self._reader = reader
+        self._kinds = kinds
+        self._super = super_cluster
+        self._namespaces = namespaces
+        self.budget: ByteBudget[CachedObject] = ByteBudget(max_bytes, lambda each: each.size_bytes)
+        self.nodes: Reflector[CachedObject] = Reflector(
+            reader, NODES, parse, budget=self.budget, on_change=owner.nodes_changed
+        )
+        self.reflectors: dict[str, Reflector[CachedObject]] = {
+            name: self._follow(sync) for name, sync in kinds.items() if name not in NOT_WATCHED
+        }
+
+    def _follow(self, sync: KindSync) -> Reflector[CachedObject]:
+        kind = sync.kind.kind
+        return Reflector(
+            self._reader,
+            sync.kind.resource,
+            parser_of(kind, _most_values(sync)),
+            budget=self.budget,
+            may_be_absent=True,
+            on_change=lambda changes: self._owner.objects_changed(kind, changes),
+        )
+
+    # ---- life
+
+    def start(self, tasks: Tasks) -> None:
+        for name, reflector in (*self.reflectors.items(), ("Node", self.nodes)):
+            tasks.spawn(reflector.run(), name)
+
+    async def wait_synced(self) -> None:
+        for reflector in (*self.reflectors.values(), self.nodes):
+            await reflector.synced.wait()
+
+    @property
+    def has_synced(self) -> bool:
+        return all(each.synced.is_set() for each in self.reflectors.values())
+
+    @property
+    def failure(self) -> Failure | None:
+        """Why the tenant's API server cannot be read now; None if it can."""
+        found = [each.failure for each in self.reflectors.values()]
+        return next((each for each in found if each is not None), None)
+
+    @property
+    def has_regressed(self) -> bool:
+        """Whether the control plane is an older one by now, or another: restored from a backup, or wiped."""
+        return any(each.regressions >= MIN_REGRESSIONS for each in self.reflectors.values())
+
+    # ---- one object
+
+    def of_tenant(self, item: SyncKey) -> CachedObject | None:
+        """The tenant's object."""
+        kind, namespace, name = item
+        reflector = self.reflectors.get(kind)
+        return None if reflector is None else reflector.objects.get((namespace, name))
+
+    def of_super(self, item: SyncKey) -> CachedObject | None:
+        """The super object that belongs to the tenant's of this name; None in a namespace of somebody else.
+
+        Of a Namespace also one that somebody else has: its plan finds the conflict.
+        """
+        kind, namespace, name = item
+        sync = self._kinds[kind]
+        objects = self._super.objects(kind)
+        if sync.scope is Scope.NAMESPACE:
+            super_name = self._namespaces.super_name(name)
+            return None if super_name is None else objects.get(("", super_name))
+        if sync.scope in (Scope.NAMESPACED, Scope.SYSTEM):
+            super_name = self._namespaces.owned(SYSTEM_NAMESPACE if sync.scope is Scope.SYSTEM else namespace)
+            found = None if super_name is None else objects.get((super_name, sync.super_name(name)))
+            # An Event that came before its namespace was known to be a tenant's has no body.
+            return found if found is None or found.body or found.verified_with is not None else None
+        found = objects.get(("", name))
+        if found is not None and sync.scope is Scope.CLAIMED:
+            return found if self._namespaces.owns(found.claim_namespace) else None
+        return found
+
+    def unreadable(self, item: SyncKey) -> tuple[Side, DecodeFailed] | None:
+        """The side whose object is there and cannot be read, or is too large; None if both can be."""
+        kind, namespace, name = item
+        if (reflector := self.reflectors.get(kind)) is not None:
+            failed = reflector.decode_failures.get((namespace, name))
+            if failed is not None:
+                return Side.TENANT, failed
+        failures = self._super.reflectors[kind].decode_failures
+        if failures and (key := self._super_key(item)) is not None and key in failures:
+            return Side.SUPER, failures[key]
+        return None
+
+    def _super_key(self, item: SyncKey) -> Key | None:
+        kind, namespace, name = item
+        sync = self._kinds[kind]
+        if sync.scope in (Scope.NAMESPACED, Scope.SYSTEM):
+            within = SYSTEM_NAMESPACE if sync.scope is Scope.SYSTEM else namespace
+            super_name = self._namespaces.super_name(within)
+            return None if super_name is None else (super_name, sync.super_name(name))
+        super_name = self._namespaces.super_name(name) if sync.scope is Scope.NAMESPACE else name
+        return None if super_name is None else ("", super_name)
+
+    def vnode(self, name: str) -> Object | None:
+        """The tenant's vNode; None for a Node of the tenant's own."""
+        found = self.nodes.objects.get(("", name))
+        node = None if found is None else found.load()
+        return node if node is not None and is_own_vnode(node) else None
+
+    def overhead(self, runtime_class: str) -> Object | None:
+        """What pods of a runtime class of the super cluster take beside their containers, if it is known."""
+        item = ("RuntimeClass", "", runtime_class)
+        found = self.of_super(item) if item[0] in self._kinds else None
+        overhead = None if found is None else found.load().get("overhead")
+        fixed = overhead.get("podFixed") if isinstance(overhead, dict) else None
+        return fixed if isinstance(fixed, dict) else None
+
+    # ---- many
+
+    def items(self) -> Iterable[SyncKey]:
+        """Every object of either side, whatever its state."""
+        for kind in self._kinds:
+            own = self.reflectors[kind].objects if kind in self.reflectors else {}
+            for namespace, name in list(own):
+                yield kind, namespace, name
+            for item in self.super_items(kind):
+                if item[1:] not in own:
+                    yield item
+
+    def unreadable_items(self) -> Iterable[SyncKey]:
+        """The tenant's objects that are there and cannot be read."""
+        for kind, reflector in self.reflectors.items():
+            for namespace, name in reflector.decode_failures:
+                yield kind, namespace, name
+
+    def super_items(self, kind: str) -> Iterable[SyncKey]:
+        """What the super cluster has of a kind that is the tenant's, or of all tenants."""
+        sync = self._kinds[kind]
+        mine = {name: owner.namespace for name, owner in self._super.owned_namespaces(self._owner.tenant.key)}
+        if sync.scope is Scope.NAMESPACE:
+            yield from ((kind, "", namespace) for namespace in mine.values())
+        elif sync.scope is Scope.PUBLISHED:
+            yield from ((kind, "", name) for _, name in list(self._super.objects(kind)))
+        elif sync.scope is Scope.CLAIMED:
+            found = list(self._super.objects(kind).items())
+            yield from ((kind, "", key[1]) for key, each in found if each.claim_namespace in mine)
+        else:
+            for super_namespace, namespace in mine.items():
+                if sync.scope is Scope.SYSTEM and namespace != SYSTEM_NAMESPACE:
+                    continue
+                for super_name in list(self._super.names_in(kind, super_namespace)):
+                    name = sync.tenant_name(super_name)
+                    if name is not None:
+                        yield kind, "" if sync.scope is Scope.SYSTEM else namespace, name
+
+    def super_objects(self, kind: str) -> Iterable[tuple[SyncKey, CachedObject]]:
+        """The super objects of a kind, with their items."""
+        for item in self.super_items(kind):
+            if (found := self.of_super(item)) is not None:
+                yield item, found
+
+    def super_pods(self) -> Iterable[CachedObject]:
+        """The super pods of the tenant."""
+        return (found for _, found in self.super_objects("Pod"))
+
+    def known(self, side: Side) -> Counter[str]:
+        """The tenant's objects of one side, by kind, whose deletion can follow from the other side's."""
+        found: Counter[str] = Counter()
+        for kind, sync in self._kinds.items():
+            if side is Side.SUPER and sync.scope is not Scope.PUBLISHED:
+                found[kind] = sum(1 for _ in self.super_items(kind))
+            elif side is Side.TENANT and kind in self.reflectors:
+                objects = self.reflectors[kind].objects
+                found[kind] = (
+                    sum(1 for each in objects.values() if each.node) if kind == "Pod" else len(objects)
+                )
+        return found
+
+    def contents(self, item: SyncKey) -> Counter[str]:
+        """How many super objects go with a Namespace, by kind."""
+        found: Counter[str] = Counter()
+        super_name = self._namespaces.owned(item[2]) if item[0] == NAMESPACE else None
+        if super_name is not None:
+            for kind, sync in self._kinds.items():
+                if sync.scope in (Scope.NAMESPACED, Scope.SYSTEM):
+                    found[kind] = len(self._super.names_in(kind, super_name))
+        return found
+
+
+def _most_values(sync: KindSync) -> int:
+    """Of what only comes up a plan reads metadata, and a tenant's own may be large: definitions are."""
+    return deep_json.MAX_VALUES if sync.scope in (Scope.PUBLISHED, Scope.CLAIMED) else MAX_PLANNED_VALUES

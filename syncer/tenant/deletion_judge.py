@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""When the deletions of one tenant that no event confirmed are judged, and the report of what is held."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Protocol
+
+from daemonkit.tasks import Tasks
+from syncer.core.deletion_guard import Hold
+from syncer.core.plan import Side
+from syncer.tenant.deletions import Deletions, SyncKey
+from syncer.tenant.owned_namespaces import HasTenant
+
+# Unconfirmed deletions are judged together: a list that lacks one object may lack all.
+GATHER_S = 1.0
+
+
+class ObjectCounts(Protocol):
+    """The part of `TenantCaches` by which a judgement is made."""
+
+    def known(self, side: Side) -> Mapping[str, int]: ...
+    def contents(self, item: SyncKey) -> Mapping[str, int]: ...
+
+
+class JudgeOwner(HasTenant, Protocol):
+    """Whose deletions they are."""
+
+    def plan_again(self, item: SyncKey) -> None:
+        """A deletion that waited may be carried out now."""
+
+    def holds_changed(self) -> None:
+        """Other deletions are held than before, or none any more."""
+
+
+class DeletionJudge:
+    """`has_reported`: the VirtualCluster's condition has a hold, which is judged anew by this run."""
+
+    def __init__(
+        self,
+        owner: JudgeOwner,
+        deletions: Deletions,
+        counts: ObjectCounts,
+        tasks: Tasks,
+        *,
+        has_reported: bool,
+    ) -> None:
+        self._owner = owner
+        self._deletions = deletions
+        self._counts = counts
+        self._tasks = tasks
+        # What the condition has ends if nothing is held.
+        self._reported: dict[Side, Hold] | None = None if has_reported else {}
+        self._is_judging = False
+        self.has_patrolled = False
+
+    def end_first_patrol(self) -> None:
+        """From now on also what only one side has may be deleted."""
+        self.has_patrolled = True
+
+    def may_delete(self, side: Side, item: SyncKey, *, is_sure: bool) -> bool:
+        """Whether a plan's deletion on this side may be carried out now.
+
+        The first patrol deletes nothing but what is sure: what the other side is deleting as well, or may
+        not be there whatever the other side has. A deletion that follows from what a list lacks is judged a
+        moment later, with the others of its kind.
+        """
+        deletions = self._deletions
+        if deletions.is_unconfirmed(side, item):
+            return deletions.may_delete(side, item)
+        if is_sure or (self.has_patrolled and not deletions.is_suspected(side, item)):
+            return True
+        deletions.propose(side, item)
+        if not self._is_judging:
+            self._is_judging = True
+            self._tasks.spawn(self._judge_soon(), "judge deletions")
+        return False
+
+    async def _judge_soon(self) -> None:
+        await asyncio.sleep(GATHER_S)
+        self._is_judging = False
+        self.judge()
+
+    def judge(self) -> None:
+        """Have the guard judge what is missing without an event, and plan again what it allows."""
+        for side in Side:
+            items = self._deletions.unconfirmed(side)
+            if not items and side not in self._deletions.holds():
+                continue
+            is_any_allowed = self._deletions.judge(
+                side,
+                self._counts.known(side),
+                self._counts.contents,
+                is_first_patrol=not self.has_patrolled,
+                release=self._owner.tenant.release,
+            )
+            if is_any_allowed:
+                for item in items:
+                    self._owner.plan_again(item)
+        holds = self._deletions.holds()
+        if holds != self._reported and (holds or self.has_patrolled):
+            self._reported = holds
+            self._owner.holds_changed()

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which super namespaces are one tenant's: asked for each look into one, and before each write."""
+
+from typing import Protocol
+
+from syncer.caches.super_cluster import SuperCaches
+from syncer.core.tenant_cluster import TenantCluster
+from tenancy.super_namespaces import SuperNamespaceOwner
+
+NAMESPACE = "Namespace"
+# Names of super namespaces that are remembered: a tenant may make and delete Namespaces without end.
+MAX_NAMES = 10_000
+
+
+class HasTenant(Protocol):
+    """Who knows the tenant as it is now."""
+
+    @property
+    def tenant(self) -> TenantCluster: ...
+
+
+class OwnedNamespaces:
+    """What the annotations of super namespaces say now; nothing of it is remembered but names."""
+
+    def __init__(self, of: HasTenant, super_cluster: SuperCaches) -> None:
+        self._of = of
+        self._super = super_cluster
+        self._super_names: dict[str, str | None] = {}
+
+    def super_name(self, namespace: str) -> str | None:
+        """The name that the super namespace of a tenant's namespace has or would have."""
+        if namespace not in self._super_names:
+            if len(self._super_names) >= MAX_NAMES:
+                self._super_names.clear()
+            found = self._of.tenant.super_namespace(namespace)
+            self._super_names[namespace] = found if isinstance(found, str) else None
+        return self._super_names[namespace]
+
+    def owned(self, namespace: str) -> str | None:
+        """The super namespace that stands for a tenant's, if it exists and is this tenant's."""
+        name = self.super_name(namespace)
+        if name is None:
+            return None
+        owner = self.owner(name)
+        return name if owner is not None and owner.namespace == namespace else None
+
+    def owns(self, super_namespace: str) -> bool:
+        """Whether a super namespace is this tenant's now."""
+        return self.owner(super_namespace) is not None
+
+    def owner(self, super_namespace: str) -> SuperNamespaceOwner | None:
+        """For which namespace of this tenant a super namespace stands; None if it is not this tenant's."""
+        found = self._super.owner(super_namespace)
+        return found if isinstance(found, SuperNamespaceOwner) and self._is_mine(found) else None
+
+    def _is_mine(self, owner: SuperNamespaceOwner) -> bool:
+        return owner.is_of(self._of.tenant.key, self._of.tenant.uid)

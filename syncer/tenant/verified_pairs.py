@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which pairs of versions were planned with nothing left to do: these are not planned again.
+
+It is noted on the cached objects themselves (`CachedObject.verified_with`). What was written may still be on
+its way into the caches: until its event comes it is assumed.
+"""
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from syncer.caches.cached_object import CachedObject, is_verified, last_observed
+from syncer.caches.super_cluster import EVENT
+from syncer.tenant.caches import NOT_WATCHED
+from syncer.tenant.deletions import SyncKey
+
+# Most of what is cached. Other kinds are smaller, or read with each pod.
+_COMPRESSED = frozenset({"Pod"})
+
+
+class CachedPairs(Protocol):
+    """The part of `TenantCaches` that is needed here."""
+
+    def of_tenant(self, item: SyncKey) -> CachedObject | None: ...
+    def of_super(self, item: SyncKey) -> CachedObject | None: ...
+    def super_objects(self, kind: str) -> Iterable[tuple[SyncKey, CachedObject]]: ...
+
+
+class VerifiedPairs:
+    """`note` what agrees, and say what changes; whatever is not known to agree is planned."""
+
+    def __init__(self, caches: CachedPairs) -> None:
+        self._caches = caches
+        self._assumed: dict[SyncKey, tuple[str, str]] = {}
+
+    def __len__(self) -> int:
+        """How many of those that were noted have not come into the caches yet."""
+        return len(self._assumed)
+
+    def covers(self, item: SyncKey) -> bool:
+        """Whether both sides are as they were when nothing was to do."""
+        return is_verified(self._caches.of_tenant(item), self._caches.of_super(item))
+
+    def note(self, item: SyncKey, tenant_version: str, super_version: str) -> None:
+        """Note that these two versions agree; either may still be on its way into the caches."""
+        cached = self._caches.of_tenant(item)
+        if item[0] in NOT_WATCHED:
+            if (event := self._caches.of_super(item)) is not None and event.version == super_version:
+                # It has been copied, and is not read again.
+                event.verified_with, event.body = "", b""
+            return
+        found = self._caches.of_super(item)
+        if found is not None and found.version == super_version:
+            _note_rest(item[0], found)
+        else:
+            found = None
+        if cached is not None and cached.version == tenant_version:
+            cached.verified_with = super_version
+            _note_rest(item[0], cached)
+        elif tenant_version:
+            self._assumed[item] = (tenant_version, super_version)
+        elif found is not None and cached is None:
+            found.verified_with = ""
+
+    def tenant_changed(self, item: SyncKey, value: CachedObject | None, *, is_relisting: bool) -> None:
+        """The tenant's object is another one; None if it is gone or cannot be read."""
+        assumed = self._assumed.pop(item, None)
+        if assumed is not None and value is not None and assumed[0] == value.version and not is_relisting:
+            value.verified_with = assumed[1]
+            _note_rest(item[0], value)
+
+    def super_changed(self, item: SyncKey, *, is_relisting: bool) -> None:
+        """A patch's answer was noted as verified, and it has what others wrote before the patch.
+
+        Each event before that of the answer is such a write, and a new list may have left it out. Of a
+        tenant's own objects the first event that is not the answer's ends what was noted.
+        """
+        cached, found = self._caches.of_tenant(item), self._caches.of_super(item)
+        if cached is None or found is None or item[0] in NOT_WATCHED:
+            return
+        if is_relisting or found.version != cached.verified_with:
+            cached.verified_with = None
+
+    def end(self, item: SyncKey) -> None:
+        """Something that the plan looked at has changed: what it found holds no more."""
+        self._assumed.pop(item, None)
+        for found in (self._caches.of_tenant(item), self._caches.of_super(item)):
+            if found is not None:
+                found.verified_with = None
+
+    def forget(self, item: SyncKey) -> None:
+        """Neither side has the object any more."""
+        self._assumed.pop(item, None)
+
+    def skip_events(self, before: str) -> None:
+        """Count Events as copied that last occurred before a time, as `last_observed` has it.
+
+        They were copied by an earlier run, or are of no use any more: a tenant's API server would be asked
+        about each one at every start.
+        """
+        for _, found in self._caches.super_objects(EVENT):
+            if found.body and last_observed(found) < before:
+                found.verified_with, found.body = "", b""
+
+
+def _note_rest(kind: str, cached: CachedObject) -> None:
+    """Both sides agree, so the object is seldom read from now on."""
+    if kind in _COMPRESSED:
+        cached.compress()

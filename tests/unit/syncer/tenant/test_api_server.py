@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+from types import SimpleNamespace
+from typing import Any
+
+from daemonkit.kube.credentials import Credentials
+from daemonkit.kube.kubeconfig import Access
+from syncer.tenant.api_server import MAX_IN_FLIGHT, TenantApiServer
+
+
+class _Client(SimpleNamespace):
+    """What DNS answered for the name in the kubeconfig."""
+
+    peer_addresses: frozenset[str] = frozenset()
+
+
+def _api_server(server: str) -> tuple[TenantApiServer, _Client, list[Any]]:
+    client, opened = _Client(), list[Any]()
+
+    def open_client(credentials: Credentials, max_idle: int, user_agent: str) -> Any:
+        opened.extend((credentials, max_idle, user_agent))
+        return client
+
+    return TenantApiServer(Access(server), open_client, "vc-syncer"), client, opened
+
+
+def test_where_it_is_by_its_kubeconfig() -> None:
+    by_name, client, opened = _api_server("https://red.example.com:6443")
+    assert opened[1:] == [MAX_IN_FLIGHT, "vc-syncer"]
+    assert set(by_name.peers()) == set()
+    client.peer_addresses = frozenset({"192.0.2.7"})
+    assert set(by_name.peers()) == {"192.0.2.7"}
+    by_address, _, _ = _api_server("https://[2001:DB8::1]:6443")
+    assert set(by_address.peers()) == {"2001:db8::1"}
+
+
+def test_another_address_is_noted_once() -> None:
+    found, client, _ = _api_server("https://red.example.com:6443")
+    assert not found.note_peers()
+    client.peer_addresses = frozenset({"192.0.2.7"})
+    assert (found.note_peers(), found.note_peers()) == (True, False)
+
+
+def test_credentials_are_taken_when_they_are_others() -> None:
+    found, client, (credentials, *_) = _api_server("https://192.0.2.7:6443")
+    before = credentials.current()
+    found.use(Access("https://192.0.2.7:6443"))
+    assert credentials.current() is before
+    found.use(Access("https://192.0.2.8:6443"))
+    assert set(found.peers()) == {"192.0.2.8"}
+    assert client.peer_addresses == frozenset()

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+import asyncio
+
+import pytest
+
+from daemonkit.kube.resources import CONFIG_MAPS, NAMESPACES, NODES
+from syncer.core.plan import Side
+from tenancy import keys
+from tests.unit.syncer import objects
+from tests.unit.syncer.worlds import EVENTS, sessions_of, synced_tenant
+
+pytestmark = pytest.mark.asyncio
+
+
+async def test_both_sides_of_an_object_by_the_name_that_the_tenant_has() -> None:
+    async with synced_tenant(objects.pod("p")) as (world, plane):
+        caches = sessions_of(world)["red"].caches
+        pod = ("Pod", "web", "p")
+        own, found = caches.of_tenant(pod), caches.of_super(pod)
+        assert own is not None
+        assert found is not None
+        assert (own.metadata.namespace, found.metadata.namespace) == ("web", "red-web")
+        assert [each.metadata.uid for each in caches.super_pods()] == [found.metadata.uid]
+        assert caches.known(Side.SUPER)["Pod"] == 1
+        assert caches.contents(("Namespace", "", "web"))["Pod"] == 1
+        assert pod in list(caches.items())
+        # The namespace becomes somebody else's: what is in it is the tenant's no longer.
+        stored = world.super.objects(NAMESPACES)["", "red-web"]
+        stored["metadata"]["annotations"] |= {keys.CLUSTER: "blue"}
+        world.super.storage.put(NAMESPACES, stored)
+        await asyncio.sleep(0.5)
+        assert caches.of_super(pod) is None
+        assert list(caches.super_pods()) == []
+        assert ("web", "p") in {each[1:] for each in caches.items()}
+        assert plane.storage is not None
+
+
+async def test_what_is_there_and_cannot_be_read_is_named_with_its_side() -> None:
+    async with synced_tenant() as (world, plane):
+        caches = sessions_of(world)["red"].caches
+        broken = {"metadata": {"namespace": "web", "name": "c"}, "data": {"a": {"b": "no text"}}}
+        plane.storage.put(CONFIG_MAPS, broken)
+        await asyncio.sleep(5)
+        item = ("ConfigMap", "web", "c")
+        unreadable = caches.unreadable(item)
+        assert unreadable is not None
+        assert unreadable[0] is Side.TENANT
+        assert (caches.of_tenant(item), list(caches.unreadable_items())) == (None, [item])
+
+
+async def test_events_and_nodes_of_a_tenants_own_are_not_read() -> None:
+    async with synced_tenant() as (world, plane):
+        caches = sessions_of(world)["red"].caches
+        plane.storage.put(NODES, {"metadata": {"name": "own"}})
+        plane.storage.put(EVENTS, {"metadata": {"namespace": "web", "name": "e"}, "reason": "Own"})
+        await asyncio.sleep(5)
+        assert ("", "own") in caches.nodes.objects
+        assert caches.vnode("own") is None
+        assert caches.of_tenant(("Event", "web", "e")) is None

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+import asyncio
+from collections.abc import Mapping
+
+import pytest
+
+from daemonkit.tasks import Tasks
+from syncer.core.plan import Side
+from syncer.core.tenant_cluster import TenantCluster
+from syncer.tenant.deletion_judge import DeletionJudge
+from syncer.tenant.deletions import Deletions, SyncKey
+
+pytestmark = pytest.mark.asyncio
+
+ITEMS: list[SyncKey] = [("ConfigMap", "web", f"c{number}") for number in range(20)]
+
+
+class _JudgedTenant:
+    """A tenant with 20 ConfigMaps below."""
+
+    def __init__(self, held: Mapping[Side, str] | None = None) -> None:
+        self.tenant = TenantCluster("red", "tenants", "one", "vc-1")
+        self.again: list[SyncKey] = []
+        self.changes = 0
+        self.tasks = Tasks("test")
+        self.deletions = Deletions("red", lambda: "token", lambda: 0.0, held)
+        self.judge = DeletionJudge(self, self.deletions, self, self.tasks, has_reported=bool(held))
+
+    def plan_again(self, item: SyncKey) -> None:
+        self.again.append(item)
+
+    def holds_changed(self) -> None:
+        self.changes += 1
+
+    def known(self, side: Side) -> Mapping[str, int]:
+        return {"ConfigMap": len(ITEMS)} if side is Side.SUPER else {}
+
+    def contents(self, _: SyncKey) -> Mapping[str, int]:
+        return {}
+
+    def ask(self, *items: SyncKey, is_sure: bool = False) -> list[bool]:
+        return [self.judge.may_delete(Side.SUPER, each, is_sure=is_sure) for each in items]
+
+
+async def test_the_first_patrol_deletes_what_is_sure_alone() -> None:
+    tenant = _JudgedTenant()
+    assert tenant.ask(ITEMS[0]) == [False]
+    assert tenant.ask(ITEMS[1], is_sure=True) == [True]
+    await asyncio.sleep(2)
+    assert (tenant.again, tenant.ask(ITEMS[0]), tenant.changes) == ([], [False], 0)
+    tenant.judge.end_first_patrol()
+    tenant.judge.judge()
+    assert (tenant.again, tenant.ask(ITEMS[0])) == ([ITEMS[0]], [True])
+    assert tenant.ask(ITEMS[2]) == [True]
+
+
+async def test_what_lists_lack_is_judged_together() -> None:
+    tenant = _JudgedTenant()
+    tenant.judge.end_first_patrol()
+    for item in ITEMS:
+        tenant.deletions.suspect(Side.SUPER, item)
+    assert tenant.ask(*ITEMS) == [False] * len(ITEMS)
+    assert len(tenant.tasks) == 1
+    await asyncio.sleep(2)
+    assert (tenant.again, tenant.changes) == ([], 1)
+    tenant.judge.judge()
+    assert tenant.changes == 1
+    tenant.tenant = TenantCluster("red", "tenants", "one", "vc-1", release="token")
+    tenant.judge.judge()
+    assert (sorted(tenant.again), tenant.changes) == (sorted(ITEMS), 2)
+    assert all(tenant.ask(*ITEMS))
+
+
+async def test_what_a_condition_holds_ends_if_nothing_is_missing() -> None:
+    tenant = _JudgedTenant({Side.SUPER: "token"})
+    tenant.judge.judge()
+    assert tenant.changes == 0
+    tenant.judge.end_first_patrol()
+    tenant.judge.judge()
+    assert tenant.changes == 1

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is known to agree while events of the same writes are still on their way."""
+
+import random
+from collections.abc import Iterable
+
+from syncer.caches.cached_object import CachedMetadata, CachedObject
+from syncer.tenant.deletions import SyncKey
+from syncer.tenant.verified_pairs import VerifiedPairs
+
+ITEM: SyncKey = ("ConfigMap", "web", "c")
+
+
+def _cached(version: str, body: bytes = b"{}") -> CachedObject:
+    return CachedObject(CachedMetadata(resource_version=version), body)
+
+
+class _Caches:
+    def __init__(self, tenant: CachedObject | None = None, found: CachedObject | None = None) -> None:
+        self.tenant = tenant
+        self.found = found
+        self.events: list[tuple[SyncKey, CachedObject]] = []
+
+    def of_tenant(self, _: SyncKey) -> CachedObject | None:
+        return self.tenant
+
+    def of_super(self, item: SyncKey) -> CachedObject | None:
+        return dict(self.events).get(item, self.found)
+
+    def super_objects(self, _: str) -> Iterable[tuple[SyncKey, CachedObject]]:
+        return self.events
+
+
+def test_what_agrees_is_verified_until_a_side_changes() -> None:
+    caches = _Caches(_cached("1"), _cached("11"))
+    pairs = VerifiedPairs(caches)
+    assert not pairs.covers(ITEM)
+    pairs.note(ITEM, "1", "11")
+    assert pairs.covers(ITEM)
+    caches.found = _cached("12")
+    pairs.super_changed(ITEM, is_relisting=False)
+    assert not pairs.covers(ITEM)
+
+
+def test_what_was_written_is_assumed_until_its_event_comes() -> None:
+    caches = _Caches(_cached("1"))
+    pairs = VerifiedPairs(caches)
+    pairs.note(ITEM, "1", "11")  # created in the super cluster
+    assert not pairs.covers(ITEM)
+    caches.found = _cached("11")
+    pairs.super_changed(ITEM, is_relisting=False)
+    assert pairs.covers(ITEM)
+    pairs.note(ITEM, "2", "11")  # patched in the tenant
+    assert len(pairs) == 1
+    caches.tenant = _cached("2")
+    pairs.tenant_changed(ITEM, caches.tenant, is_relisting=False)
+    assert (pairs.covers(ITEM), len(pairs)) == (True, 0)
+
+
+def test_an_edit_on_the_way_ends_what_was_assumed() -> None:
+    for value, is_relisting in ((_cached("2"), False), (_cached("3"), True), (None, False)):
+        caches = _Caches(_cached("1"), _cached("11"))
+        pairs = VerifiedPairs(caches)
+        pairs.note(ITEM, "3", "11")
+        caches.tenant = value
+        pairs.tenant_changed(ITEM, value, is_relisting=is_relisting)
+        assert (pairs.covers(ITEM), len(pairs)) == (False, 0)
+
+
+def test_a_write_of_others_before_a_patch_ends_what_was_noted() -> None:
+    caches = _Caches(_cached("1"), _cached("11"))
+    pairs = VerifiedPairs(caches)
+    pairs.note(ITEM, "1", "13")
+    for version, is_relisting in (("12", False), ("13", True)):
+        caches.found = _cached(version)
+        pairs.super_changed(ITEM, is_relisting=is_relisting)
+        assert not pairs.covers(ITEM)
+
+
+def test_what_looked_at_a_change_is_verified_no_more() -> None:
+    caches = _Caches(_cached("1"), _cached("11"))
+    pairs = VerifiedPairs(caches)
+    pairs.note(ITEM, "1", "11")
+    pairs.end(ITEM)
+    assert not pairs.covers(ITEM)
+    alone = _Caches(None, _cached("11"))
+    pairs = VerifiedPairs(alone)
+    pairs.note(ITEM, "", "11")
+    assert pairs.covers(ITEM)
+    pairs.end(ITEM)
+    assert not pairs.covers(ITEM)
+
+
+def test_an_event_is_copied_once_and_an_old_one_never() -> None:
+    new, old = (f'{{"lastTimestamp": "2026-01-0{day}T00:00:00Z"}}'.encode() for day in (2, 1))
+    caches = _Caches()
+    keys = [("Event", "web", name) for name in ("new", "old")]
+    caches.events = [(keys[0], _cached("1", new)), (keys[1], _cached("2", old))]
+    pairs = VerifiedPairs(caches)
+    pairs.skip_events("2026-01-01T12:00:00Z")
+    assert [each.body for _, each in caches.events] == [new, b""]
+    pairs.note(keys[0], "", "1")
+    assert [each.body for _, each in caches.events] == [b"", b""]
+    assert [each.verified_with for _, each in caches.events] == ["", ""]
+
+
+def test_nothing_is_verified_that_was_never_noted() -> None:
+    """Any order of writes, events and lists: a verified pair is one that was noted since it was woken."""
+    chance = random.Random(11)  # noqa: S311 - a repeatable one
+    for _ in range(200):
+        caches = _Caches(_cached("1"), _cached("101"))
+        pairs, noted = VerifiedPairs(caches), set[tuple[str, str]]()
+        for _ in range(30):
+            is_relisting = chance.random() < 0.2
+            match chance.randrange(4):
+                case 0:
+                    version = str(chance.randrange(1, 6)), str(chance.randrange(101, 106))
+                    noted.add(version)
+                    pairs.note(ITEM, *version)
+                case 1:
+                    caches.tenant = chance.choice((None, _cached(str(chance.randrange(1, 6)))))
+                    pairs.tenant_changed(ITEM, caches.tenant, is_relisting=is_relisting)
+                case 2:
+                    caches.found = _cached(str(chance.randrange(101, 106)))
+                    pairs.super_changed(ITEM, is_relisting=is_relisting)
+                case _:
+                    noted.clear()
+                    pairs.end(ITEM)
+                    assert not pairs.covers(ITEM)
+            if caches.tenant is not None and caches.found is not None and pairs.covers(ITEM):
+                assert (caches.tenant.version, caches.found.version) in noted
+        pairs.forget(ITEM)
+        assert len(pairs) == 0
