@@ -113,6 +113,29 @@ def _of_container(
     return total
 
 
+def reduced_part(pod: Object, resize: Object) -> Object:
+    """The part of a resize of this pod that asks for less, as a patch like it; empty if nothing does."""
+    made: dict[str, list[Object]] = {}
+    for field, changes in _fields(resize.get("spec")).items():
+        there = {
+            _fields(each).get("name"): _fields(each) for each in _items(_fields(pod.get("spec")).get(field))
+        }
+        for change in _items(changes):
+            actual = _fields(there.get(change["name"], NOTHING_USED).get("resources"))
+            less = {
+                side: {
+                    name: value
+                    for name, value in amounts.items()
+                    if _amount(value) < _amount(_fields(actual.get(side)).get(name, 0))
+                }
+                for side, amounts in change["resources"].items()
+            }
+            if any(less.values()):
+                resources = {side: amounts for side, amounts in less.items() if amounts}
+                made.setdefault(field, []).append({"name": change["name"], "resources": resources})
+    return {"spec": made} if made else {}
+
+
 def of_service(service: Object) -> Usage:
     """A node port for each port, of a load balancer that allocates none for those that name one."""
     spec = _fields(service.get("spec"))

@@ -6,7 +6,7 @@ tenant's SyncPolicy limits them. What the caches do not show yet is reserved fro
 was allowed until they do, or until it failed.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 import msgspec
@@ -20,7 +20,7 @@ from syncer.policy import limits, quantity
 from syncer.policy.limits import STORED_BYTES
 from syncer.policy.quota import TenantUsage, unstated
 from syncer.policy.sync_policy import DEFAULT, SyncPolicy
-from syncer.policy.usage import of_object
+from syncer.policy.usage import of_object, reduced_part
 from syncer.tenant.deletions import SyncKey
 
 QUOTA_EXCEEDED = "QuotaExceeded"
@@ -112,7 +112,8 @@ class TenantQuota:
     def admit(self, item: SyncKey, plan: Plan, found: Object | None) -> Plan:
         """The plan, or what is left of it if it would exceed a limit; what it writes is reserved.
 
-        A refused plan still brings up what the super cluster says, and deletes.
+        A refused plan still brings up what the super cluster says, and deletes. What a resize gives back goes
+        down, and makes room for the rest of it: until the kubelet has carried it out, old and new count.
         """
         refused = self._refusals(item, plan, found)
         if not refused:
@@ -124,6 +125,7 @@ class TenantQuota:
         actions = tuple(each for each in down.actions if not _is_growth(each))
         if any(isinstance(each, Create) for each in down.actions):
             actions = tuple(each for each in actions if not isinstance(each, IssueTokens))
+        actions += tuple(_reduced(down.actions, found))
         # Planned again by each patrol, until there is room.
         refused = (*down.refusals, *refused)
         return replace(plan, down=replace(down, actions=actions, refusals=refused, is_partial=True))
@@ -215,6 +217,14 @@ class TenantQuota:
             f"the tokens of the pod exceed the tenant's quota: {STORED_BYTES} is used up "
             f"(SyncPolicy field spec.quota.hard[{STORED_BYTES}])",
         )
+
+
+def _reduced(actions: Iterable[Action], found: Object | None) -> Iterator[Patch]:
+    for each in actions:
+        if isinstance(each, Patch) and each.subresource == "resize" and found is not None:
+            body = reduced_part(found, each.body)
+            if body:
+                yield replace(each, body=body)
 
 
 def _is_growth(action: Action) -> bool:

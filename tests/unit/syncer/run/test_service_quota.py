@@ -93,6 +93,45 @@ async def test_resizes_one_by_one_stay_within_the_quota() -> None:
         assert _requested(world, "app") == ["400m"] * 10
 
 
+async def test_a_resize_that_gives_back_makes_room_for_itself() -> None:
+    """What the kubelet still has counts: so the growth of one container waits for the other's to be less."""
+    world = World({"one": "red"})
+    _set_quota(world, requests__cpu="1")
+    async with running(world):
+        plane = world.tenants["one"]
+        furnish(plane, _pod("app", "100m", count=3))
+        await asyncio.sleep(20)
+        _resize(plane, "app", 0, "600m")
+        await asyncio.sleep(SOON_S)
+        _report_allocated(world, "app", ["600m", "100m", "100m"])
+        value = plane.storage.get(PODS, "web", "app")
+        for number, cpu in enumerate(("100m", "600m")):
+            value["spec"]["containers"][number]["resources"] = {"requests": {"cpu": cpu}}
+        plane.storage.put(PODS, value)
+        await asyncio.sleep(SOON_S)
+        assert _requested(world, "app") == ["100m", "100m", "100m"]
+        _report_allocated(world, "app", ["100m", "100m", "100m"])
+        await asyncio.sleep(SOON_S)
+        assert _requested(world, "app") == ["100m", "600m", "100m"]
+
+
+def _report_allocated(world: World, name: str, cpus: list[str]) -> None:
+    """As the kubelet does that has carried out a resize."""
+    value = world.super.storage.get(PODS, "red-web", name)
+    value["status"] = {
+        **value.get("status", {}),
+        "containerStatuses": [
+            {
+                "name": f"c{number}",
+                "resources": {"requests": {"cpu": cpu}},
+                "allocatedResources": {"cpu": cpu},
+            }
+            for number, cpu in enumerate(cpus)
+        ],
+    }
+    world.super.cluster.update(PODS, value, "status")
+
+
 async def test_changes_at_once_are_judged_together() -> None:
     world = World({"one": "red"})
     _set_quota(world, requests__cpu="4")
