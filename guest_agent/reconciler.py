@@ -23,7 +23,7 @@ from ruleset.document import Document, Ruleset, make_ruleset
 from ruleset.installed.rules import InstalledRules, expected, nothing_installed
 from ruleset.model import Endpoint, Family
 from ruleset.restore.script import delta_restore, full_restore, removal
-from ruleset.udp_frontends import udp_frontends
+from ruleset.udp_frontends import frontends_ended_by, udp_frontends
 
 _EMPTY = make_ruleset(0, ())
 
@@ -133,12 +133,15 @@ class RulesetReconciler:
     def ended_frontends(self, ruleset: Ruleset | RulesetDelta) -> frozenset[Endpoint]:
         """The UDP destinations that have rules now and none under `ruleset`. Raises `FilterUnavailableError`.
 
-        Whoever sends a delta knows the rules before it, and which flows end with them. Who sends a whole
-        ruleset may have been started anew: then only the rules that are installed tell. To be called before
-        `apply`.
+        Who computed the ruleset may have been started anew, also that of a delta: kata-bridge makes deltas of
+        whole rulesets. Only the rules that are installed tell. To be called before `apply`.
+
+        Raises `BaseMismatch` for a delta that does not fit.
         """
-        if isinstance(ruleset, RulesetDelta) or ruleset.digest == self._digest:
+        if ruleset.digest == self._digest:
             return frozenset()
+        if isinstance(ruleset, RulesetDelta):
+            return frozenset() if self._applied is None else frontends_ended_by(ruleset, self._applied)
         installed = self.read_back() if self._applied is None else self._applied.documents
         return udp_frontends(installed) - udp_frontends(ruleset.documents)
 

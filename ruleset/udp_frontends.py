@@ -8,7 +8,8 @@ destinations that the new ones lack, and can know them from the rules that are t
 import re
 from collections.abc import Iterable
 
-from ruleset.document import Document
+from ruleset.delta import DocumentDelta, RulesetDelta, apply_document_delta
+from ruleset.document import Document, Ruleset
 from ruleset.model import Endpoint
 from ruleset.names import SERVICES, Backend
 
@@ -31,3 +32,26 @@ def udp_frontends(documents: Iterable[Document]) -> frozenset[Endpoint]:
             lines = (line_of.fullmatch(line) for line in document.objects.get(name, ()))
             found.update(Endpoint(line[1], int(line[2])) for line in lines if line is not None)
     return frozenset(found)
+
+
+def frontends_ended_by(delta: RulesetDelta, base: Ruleset) -> frozenset[Endpoint]:
+    """The UDP frontends that the delta takes from its base; none of another base. Raises `BaseMismatch`.
+
+    As long as the delta, but where it changes a line of one: then as long as the base.
+    """
+    if delta.base_digest != base.digest:
+        return frozenset()
+    pairs = [(base.document(each.family, each.backend), each) for each in delta.documents]
+    lost = udp_frontends(_lost(before, change) for before, change in pairs)
+    if not lost:
+        return lost
+    return lost - udp_frontends(apply_document_delta(before, change) for before, change in pairs)
+
+
+def _lost(before: Document, change: DocumentDelta) -> Document:
+    """What of a document is not as it was."""
+    objects = {name: before.objects.get(name, ()) for name in (*change.changed, *change.removed)}
+    for name, edits in change.edited.items():
+        lines = before.objects.get(name, ())
+        objects[name] = tuple(line for each in edits for line in lines[each.at : each.at + each.removed])
+    return Document(before.family, before.backend, objects)

@@ -2,9 +2,12 @@
 """The UDP destinations of a document are those of the model that it was rendered from."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
+from ruleset.delta import difference
+from ruleset.document import make_ruleset
 from ruleset.model import (
     Endpoint,
     EndpointSet,
@@ -17,7 +20,7 @@ from ruleset.model import (
 )
 from ruleset.names import Backend
 from ruleset.render.frontends import is_renderable
-from ruleset.udp_frontends import udp_frontends
+from ruleset.udp_frontends import frontends_ended_by, udp_frontends
 from tests.unit.ruleset.models import RENDERERS, everything, services
 
 
@@ -39,12 +42,17 @@ def _every_kind(family: Family) -> GuestRules:
     return GuestRules(family, (ServiceRules("a/s", tuple(frontends)),), cidrs)
 
 
+_MODELS: list[Callable[[Family], GuestRules]] = [
+    everything,
+    _every_kind,
+    lambda family: services(5, 2, family),
+    lambda family: GuestRules(family, ()),
+]
+
+
 @pytest.mark.parametrize("family", Family)
 @pytest.mark.parametrize("backend", Backend)
-@pytest.mark.parametrize(
-    "model",
-    [everything, _every_kind, lambda family: services(5, 2, family), lambda family: GuestRules(family, ())],
-)
+@pytest.mark.parametrize("model", _MODELS)
 def test_udp_frontends_of_a_document(
     model: Callable[[Family], GuestRules], backend: Backend, family: Family
 ) -> None:
@@ -56,6 +64,44 @@ def test_udp_frontends_of_a_document(
         if one.protocol is Protocol.UDP and is_renderable(one)
     }
     assert udp_frontends([RENDERERS[backend](rules)]) == expected
+
+
+def _without(rules: GuestRules, left_out: int) -> GuestRules:
+    """Without every third frontend; a service stays without any."""
+    gone = set(list(rules.frontends())[left_out::3])
+    kept = [
+        ServiceRules(each.service, tuple(one for one in each.frontends if one not in gone))
+        for each in rules.services
+    ]
+    return GuestRules(rules.family, tuple(kept), rules.service_cidrs)
+
+
+def _without_endpoints(rules: GuestRules) -> GuestRules:
+    """Each frontend is there, and has another line."""
+    made = [
+        replace(each, frontends=tuple(replace(one, to=NoBackendAction.REJECT) for one in each.frontends))
+        for each in rules.services
+    ]
+    return replace(rules, services=tuple(made))
+
+
+@pytest.mark.parametrize("family", Family)
+@pytest.mark.parametrize("backend", Backend)
+def test_a_delta_ends_what_the_whole_ruleset_would(backend: Backend, family: Family) -> None:
+    """Of all pairs of models: also where an object goes, and where one line of many does."""
+    models = [model(family) for model in _MODELS]
+    models += [
+        *(_without(each, left_out) for each in models for left_out in range(3)),
+        *map(_without_endpoints, models),
+    ]
+    rulesets = [make_ruleset(1, [RENDERERS[backend](rules)]) for rules in models]
+    for old in rulesets:
+        for new in rulesets:
+            delta = difference(old, new)
+            if delta is not None:
+                ended = udp_frontends(old.documents) - udp_frontends(new.documents)
+                assert frontends_ended_by(delta, old) == ended
+                assert frontends_ended_by(delta, new) == frozenset()
 
 
 def test_documents_of_both_families_count() -> None:
