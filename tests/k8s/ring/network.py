@@ -88,6 +88,21 @@ def create_bridged(
         run(["ip", "-n", node.name, "-batch", "-"], stdin="\n".join(commands).encode())
 
 
+def add_second_family(one: NetworkNamespace, nodes: list[tuple[NetworkNamespace, str]]) -> None:
+    """Give bridged namespaces IPv6 addresses too, and routes to the IPv6 network of each node's pods."""
+    for here, link in ((one, "br0"), *((node, "eth0") for node, _ in nodes)):
+        commands = [
+            f"addr add {_second_address(here)}/64 dev {link} nodad",
+            *(f"route add {pods} via {_second_address(node)}" for node, pods in nodes if node is not here),
+        ]
+        run(["ip", "-n", here.name, "-batch", "-"], stdin="\n".join(commands).encode())
+
+
+def _second_address(namespace: NetworkNamespace) -> str:
+    """The IPv6 address that goes with its IPv4 address."""
+    return f"fd00:70::{namespace.address.rpartition('.')[2]}"
+
+
 def delete(names: list[str]) -> None:
     """Remove those namespaces that exist."""
     names = [n for n in names if (NAMED / n).exists()]

@@ -8,6 +8,7 @@ namespace and all its mounts: there is nothing to hunt for after a failed run.
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import signal
 from collections.abc import Iterator, Mapping
@@ -39,6 +40,16 @@ runtime_type = "io.containerd.runc.v2"
 BinaryName = "/usr/sbin/runc"
 SystemdCgroup = false
 """
+# Runc with a network of two families. The kernel makes pods wait before they use an IPv6 address.
+DUAL_HANDLER = "dual-stack"
+_DUAL_RUNTIME = """
+[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.{name}]
+runtime_type = "io.containerd.runc.v2"
+cni_conf_dir = "{directory}"
+[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.{name}.options]
+BinaryName = "/usr/sbin/runc"
+SystemdCgroup = false
+"""
 
 # On a bridge of its own, as long as no proxy translates traffic between its pods.
 _BRIDGE: dict[str, object] = {"type": "bridge", "bridge": "cni0", "isGateway": True, "ipMasq": False}
@@ -47,6 +58,8 @@ ROUTED: tuple[dict[str, object], ...] = (
     {"type": "ptp", "ipMasq": False},
     {"type": "portmap", "capabilities": {"portMappings": True}, "snat": True},
 )
+
+_CNI_NETWORK = "ring"
 
 # Settings that the kubelet would write for the whole machine: it gets copies.
 _KERNEL_SETTINGS = (
@@ -103,12 +116,17 @@ class RealNode:
         *,
         group: str = "",
         pod_network: str = POD_NETWORK,
+        second_network: str = "",
         cni_plugins: tuple[dict[str, object], ...] = (_BRIDGE,),
         kubelet_settings: Mapping[str, object] | None = None,
     ) -> None:
-        """`group` is its control group, by default that of the run; one with a parent has it made before."""
+        """`group` is its control group, by default that of the run; one with a parent has it made before.
+
+        With a `second_network`, of IPv6, pods of DUAL_HANDLER have an address of each.
+        """
         self.name = name
         self.pod_network = pod_network
+        self._second_network = second_network
         self._cni_plugins = cni_plugins
         self._own_settings = dict(kubelet_settings or {})
         self.namespace = namespace
@@ -121,6 +139,10 @@ class RealNode:
         self.kubelet: RingProcess | None = None
         self._kubelet_settings: dict[str, object] = {}
         self._has_nri = True
+
+    @property
+    def has_two_families(self) -> bool:
+        return bool(self._second_network)
 
     def start(self) -> None:
         """Bring the node up as far as a running kubelet; it registers itself after that."""
@@ -237,6 +259,17 @@ class RealNode:
         path = path.replace("/var/run/", "/run/", 1) if path.startswith("/var/run/") else path
         return Path(f"/proc/{self._init.pid}/root{path}")
 
+    def give_next(self, address: str) -> bool:
+        """Have the next pod get this address; False while a pod still has it.
+
+        The plugin host-local takes the first free one after the last that it gave (its README, `dataDir`).
+        """
+        records = self.outside(f"/var/lib/cni/networks/{_CNI_NETWORK}")
+        if (records / address).exists():
+            return False
+        (records / "last_reserved_ip.0").write_text(str(ipaddress.ip_address(address) - 1))
+        return True
+
     @property
     def containerd_pid(self) -> int:
         """Of the runtime that runs now."""
@@ -283,6 +316,10 @@ class RealNode:
         self._init.wait_until((self._directory / "mounted").exists, timeout_s=10)
 
     def _configure_containerd(self) -> None:
+        dual = self._directory / "cni-dual"
+        dual_runtime = (
+            _DUAL_RUNTIME.format(name=DUAL_HANDLER, directory=dual) if self.has_two_families else ""
+        )
         config = self._directory / "containerd.toml"
         config.write_text(
             f"""version = 3
@@ -319,20 +356,29 @@ runtime_type = "io.containerd.runc.v2"
 BinaryName = "/usr/sbin/runc"
 SystemdCgroup = false
 {"".join(_KATA_RUNTIME.format(name=name) for name in KATA_HANDLERS)}
+{dual_runtime}
 """
         )
-        (self._directory / "cni" / "10-ring.conflist").write_text(
+        self._write_cni(self._directory / "cni", [self.pod_network])
+        if self.has_two_families:
+            self._write_cni(dual, [self.pod_network, self._second_network])
+
+    def _write_cni(self, directory: Path, pod_networks: list[str]) -> None:
+        """The networks of a directory have one name, so that no address is given twice."""
+        directory.mkdir(exist_ok=True)
+        default = ("::/0" if ":" in each else "0.0.0.0/0" for each in pod_networks)
+        (directory / "10-ring.conflist").write_text(
             json.dumps(
                 {
                     "cniVersion": "1.0.0",
-                    "name": "ring",
+                    "name": _CNI_NETWORK,
                     "plugins": [
                         {
                             **self._cni_plugins[0],
                             "ipam": {
                                 "type": "host-local",
-                                "ranges": [[{"subnet": self.pod_network}]],
-                                "routes": [{"dst": "0.0.0.0/0"}],
+                                "ranges": [[{"subnet": each}] for each in pod_networks],
+                                "routes": [{"dst": each} for each in default],
                             },
                         },
                         *self._cni_plugins[1:],

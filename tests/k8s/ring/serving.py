@@ -18,7 +18,7 @@ from kata_bridge.sandboxes.cri_source import CriLister
 from tests.k8s.ring import daemons, guests, services
 from tests.k8s.ring.cluster import Ring
 from tests.k8s.ring.daemons import NodeDaemon
-from tests.k8s.ring.node import KATA_HANDLERS
+from tests.k8s.ring.node import KATA_HANDLERS, RealNode
 from tests.k8s.ring.processes import RingError, wait_for
 from tests.k8s.ring.services import RingService
 from tests.k8s.ring.tenants import RingTenant
@@ -58,16 +58,7 @@ class ServingNode:
 
     def sandbox_of(self, pod: services.TenantPod) -> SandboxObservation:
         """The sandbox of a running pod, as the runtime reports it."""
-
-        async def list_sandboxes() -> list[SandboxObservation]:
-            async with CriClient(self.ring.node.cri_socket) as client:
-                return list(await CriLister(client).sandboxes(lambda _: False))
-
-        return next(
-            each
-            for each in asyncio.run(list_sandboxes())
-            if (each.namespace, each.name, each.is_alive) == (pod.namespace, pod.name, True)
-        )
+        return sandbox_of(self.ring.node, pod.namespace, pod.name)
 
     def rules_in(self, sandbox: SandboxObservation) -> str:
         """The output of a guest's own packet filter; a rewritten rule has another handle."""
@@ -123,6 +114,20 @@ def serving(ring: Ring, gate: dict[str, Any] | None = None) -> Iterator[ServingN
             for tenant in ring.tenants
         )
         yield ServingNode(ring, bridge, proxy, stock, of_acme, of_acme_x)
+
+
+def sandbox_of(node: RealNode, namespace: str, name: str) -> SandboxObservation:
+    """The sandbox of a running pod of a node, as its runtime reports it."""
+
+    async def list_sandboxes() -> list[SandboxObservation]:
+        async with CriClient(node.cri_socket) as client:
+            return list(await CriLister(client).sandboxes(lambda _: False))
+
+    return next(
+        each
+        for each in asyncio.run(list_sandboxes())
+        if (each.namespace, each.name, each.is_alive) == (namespace, name, True)
+    )
 
 
 def web_address(ring: Ring, tenant: RingTenant, name: str = "web") -> str:

@@ -31,6 +31,10 @@ _CONTROL_ADDRESS = "10.70.0.1"
 _TENANT_ADDRESSES = ("10.70.0.2", "10.70.0.3")
 _NODE_ADDRESSES = ("10.70.0.11", "10.70.0.12")
 _POD_NETWORKS = ("10.88.0.0/24", "10.88.1.0/24")
+_SECOND_NETWORKS = ("fd00:88:0:1::/64", "fd00:88:0:2::/64")
+# Services of both families, where the ring has them. Tenants have one range here too.
+_SECOND_SUPER_CIDR = "fd00:10:96::/112"
+SECOND_TENANT_CIDR = "fd00:10:32::/112"
 _READY_S = 60.0
 
 
@@ -56,11 +60,17 @@ class SyncedRing:
 
 
 def start_synced_ring(
-    binaries: Binaries, stack: ExitStack, *, nodes: int = 2, dns_address: str = ""
+    binaries: Binaries,
+    stack: ExitStack,
+    *,
+    nodes: int = 2,
+    dns_address: str = "",
+    is_dual_stack: bool = False,
 ) -> SyncedRing:
     """Start all but the syncer; `stack` takes everything down again, also from half-way.
 
     Pods of the super cluster itself use `dns_address`; who gives one starts a DNS server there.
+    `is_dual_stack`: Services may have two families in all clusters, and pods of DUAL_HANDLER have.
 
     Raises:
         RingError: a part did not come up.
@@ -78,15 +88,20 @@ def start_synced_ring(
     network.create_bridged(
         control, list(zip(workers, _POD_NETWORKS, strict=False)), more=list(_TENANT_ADDRESSES)
     )
+    second_networks = dict(zip(NODES, _SECOND_NETWORKS, strict=True)) if is_dual_stack else {}
+    if is_dual_stack:
+        network.add_second_family(control, list(zip(workers, _SECOND_NETWORKS, strict=False)))
     authorities = Authorities(
         *(Authority.create(name) for name in ("kubelet-serving", "kubelet-clients", "vn-agent-serving"))
     )
     etcd = start_etcd(control, binaries, directory)
     stack.callback(etcd.stop)
-    super_cluster = _start_super(control, binaries, directory, authorities)
+    more = (_SECOND_SUPER_CIDR,) if is_dual_stack else ()
+    super_cluster = _start_super(control, binaries, directory, authorities, (SUPER_CIDR, *more))
     stack.callback(super_cluster.daemon.stop)
+    more = (SECOND_TENANT_CIDR,) if is_dual_stack else ()
     tenants = [
-        _start_tenant(name, key, address, control, binaries, directory, authorities)
+        _start_tenant(name, key, address, control, binaries, directory, authorities, (TENANT_CIDR, *more))
         for name, key, address in zip(TENANT_NAMES, TENANT_KEYS, _TENANT_ADDRESSES, strict=True)
     ]
     processes = {"etcd": etcd, "apiserver super": super_cluster.daemon}
@@ -109,7 +124,9 @@ def start_synced_ring(
     for name, tenant in zip(TENANT_NAMES, tenants, strict=True):
         provisioned.provision(super_cluster.api, tenant, name, TENANT_CIDR)
     policies.replace(super_cluster.api, {})
-    cluster = ClusterParts(directory, binaries, authorities, super_cluster, tenants, dns_address)
+    cluster = ClusterParts(
+        directory, binaries, authorities, super_cluster, tenants, dns_address, second_networks
+    )
     made = [
         start_node(worker.name.removeprefix(f"{prefix}-"), worker, pods, cluster, stack)
         for worker, pods in zip(workers, _POD_NETWORKS, strict=False)
@@ -141,7 +158,11 @@ def start_synced_ring(
 
 
 def _start_super(
-    control: NetworkNamespace, binaries: Binaries, directory: Path, authorities: Authorities
+    control: NetworkNamespace,
+    binaries: Binaries,
+    directory: Path,
+    authorities: Authorities,
+    service_cidrs: tuple[str, ...],
 ) -> Apiserver:
     return start_apiserver(
         "super",
@@ -154,7 +175,7 @@ def _start_super(
             "super-apiserver", organization="system:masters", usages=("client",)
         ),
         kubelet_authority_pem=authorities.kubelet_serving.cert_pem,
-        service_cidrs=(SUPER_CIDR,),
+        service_cidrs=service_cidrs,
         is_whole=True,
     )
 
@@ -167,6 +188,7 @@ def _start_tenant(
     binaries: Binaries,
     directory: Path,
     authorities: Authorities,
+    service_cidrs: tuple[str, ...],
 ) -> RingTenant:
     """A tenant's apiserver. Both tenants' authorities have the same subject, and the same service range."""
     authority = Authority.create("kubernetes")
@@ -180,7 +202,7 @@ def _start_tenant(
         authority=authority,
         kubelet_client=client,
         kubelet_authority_pem=authorities.agent_serving.cert_pem,
-        service_cidrs=(TENANT_CIDR,),
+        service_cidrs=service_cidrs,
         is_whole=True,
     )
     admin = authority.issue(f"{name}-admin", organization="system:masters", usages=("client",))

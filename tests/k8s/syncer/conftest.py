@@ -61,7 +61,7 @@ def synced_ring(k8s_binaries: build.Binaries, request: pytest.FixtureRequest) ->
     """The super cluster, its nodes and both tenants, without a syncer."""
     config = request.config
     with ExitStack() as stack:
-        made = start_synced_ring(k8s_binaries, stack)
+        made = start_synced_ring(k8s_binaries, stack, is_dual_stack=True)
         keep: Path | None = config.getoption("--k8s-keep-logs", None)
         if keep is not None:
             stack.callback(_copy_logs, made.directory, keep)

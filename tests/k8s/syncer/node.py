@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import yaml
@@ -24,6 +24,7 @@ from tests.k8s.syncer import scraper_tokens
 
 # Of all nodes' pods.
 PODS = "10.88.0.0/16"
+SECOND_PODS = "fd00:88::/32"
 _TENANTS_ROLE = shipped.RBAC / "options" / "vn-agent-tenants.yaml"
 
 _SECOND_ADDRESSES = {"healthzBindAddress": "127.0.0.1:10266", "metricsBindAddress": "127.0.0.1:10259"}
@@ -70,6 +71,8 @@ class ClusterParts:
     apiserver: Apiserver
     tenants: Sequence[RingTenant]
     dns_address: str = ""
+    # The IPv6 networks of nodes' pods, by the node's name.
+    second_networks: Mapping[str, str] = field(default_factory=dict)
 
 
 def start_node(
@@ -113,6 +116,7 @@ def start_bare_node(
         ),
         group=f"{cluster.directory.name}/{name}",
         pod_network=pod_network,
+        second_network=cluster.second_networks.get(name, ""),
         cni_plugins=ROUTED,
         kubelet_settings={
             **_KUBELET,
@@ -173,7 +177,7 @@ def start_kube_proxy(
                 "mode": mode,
                 "clientConnection": {"kubeconfig": str(kubeconfig)},
                 "hostnameOverride": node.name,
-                "clusterCIDR": PODS,
+                "clusterCIDR": f"{PODS},{SECOND_PODS}" if node.has_two_families else PODS,
                 "detectLocalMode": "ClusterCIDR",
                 **({} if is_first else _SECOND_ADDRESSES),
                 # These settings are the whole machine's.

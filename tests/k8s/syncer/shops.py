@@ -80,6 +80,15 @@ class Shop:
     def items(self, resource: str, selector: str = "") -> list[JsonObject]:
         return _items(self.api, self.path(resource), selector)
 
+    def reports(self, kind: str, name: str, reason: str) -> str:
+        """The messages of the tenant's Events with this reason about one object, a line each."""
+        return "\n".join(
+            str(each["message"])
+            for each in self.items("events")
+            if each["reason"] == reason
+            and (each["involvedObject"]["kind"], each["involvedObject"]["name"]) == (kind, name)
+        )
+
     def in_super(self, resource: str, name: str) -> JsonObject | None:
         """The super cluster's object; None if there is none."""
         return self._find(self.super_api, _path(resource, self.super_namespace, name))

@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 import base64
+from functools import partial
 
 import pytest
 
-from tests.k8s.syncer.shops import Shop, object_of, pod, pod_spec
+from tests.k8s.syncer.shops import Shop, object_of, pod, pod_spec, service
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -141,6 +142,43 @@ def test_a_label_of_a_running_pod_reaches_its_file(shop: Shop) -> None:
     shop.wait_output("web", "cat /info/labels", 'tier="front"')
     shop.kubectl("label", "pod", "web", "tier-").check()
     shop.wait("the label is gone", lambda: "tier" not in shop.sh("web", "cat /info/labels").check().text)
+
+
+def test_env_from_comes_before_service_variables(shop: Shop) -> None:
+    """As the kubelet has it: `env` before `envFrom` before what Services give."""
+    shop.apply(
+        service("redis", "redis", 6379),
+        object_of("v1", "ConfigMap", "settings", data={"REDIS_PORT": "by a ConfigMap", "HOST": "prefixed"}),
+        object_of("v1", "Secret", "settings", stringData={"REDIS_SERVICE_PORT": "by a Secret"}),
+    )
+    for resource, name in (("services", "redis"), ("configmaps", "settings"), ("secrets", "settings")):
+        shop.wait(f"{name} is below", partial(shop.in_super, resource, name))
+    spec = pod_spec()
+    main = spec["containers"][0]
+    main["envFrom"] = [
+        {"configMapRef": {"name": "settings"}},
+        {"prefix": "REDIS_SERVICE_", "configMapRef": {"name": "settings"}},
+        {"secretRef": {"name": "settings"}},
+    ]
+    main["env"] = [{"name": "REDIS_PORT_6379_TCP_PROTO", "value": "by env"}]
+    shop.apply(pod("web", spec, labels={"app": "web"}))
+    shop.wait_running("app=web")
+    shown = dict(line.split("=", 1) for line in shop.sh("web", "env").check().text.splitlines())
+    below = shop.in_super("services", "redis")
+    assert below is not None
+    # The one that kube-proxy serves.
+    address = below["spec"]["clusterIP"]
+    assert {name: each for name, each in shown.items() if name.startswith("REDIS_")} == {
+        "REDIS_PORT": "by a ConfigMap",
+        "REDIS_SERVICE_PORT": "by a Secret",
+        "REDIS_SERVICE_HOST": "prefixed",
+        "REDIS_SERVICE_REDIS_PORT": "by a ConfigMap",
+        "REDIS_PORT_6379_TCP_PROTO": "by env",
+        "REDIS_SERVICE_PORT_HTTP": "6379",
+        "REDIS_PORT_6379_TCP": f"tcp://{address}:6379",
+        "REDIS_PORT_6379_TCP_PORT": "6379",
+        "REDIS_PORT_6379_TCP_ADDR": address,
+    }
 
 
 def test_unknown_fields_survive(shop: Shop) -> None:

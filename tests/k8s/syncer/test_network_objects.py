@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from tenancy import keys
 from tests.k8s.ring.api import JsonObject
+from tests.k8s.syncer import policies
 from tests.k8s.syncer.shops import Shop, object_of, pod, pod_spec, service
 
 pytestmark = pytest.mark.timeout(300)
@@ -42,6 +45,61 @@ def test_ingress_and_its_status(shops: tuple[Shop, Shop]) -> None:
     shops[0].kubectl("delete", "ingress", "web").check()
     shops[0].wait_gone("ingresses", "web")
     assert shops[1].in_super("ingresses", "web") is not None
+
+
+_NGINX = "nginx.ingress.kubernetes.io"
+# Of ingress-nginx' documentation: what keeps people out, and what writes into the controller's configuration.
+_KEEP_OUT = {
+    "auth-type": "basic",
+    "auth-secret": "users",
+    "auth-url": "https://sso.example.org/auth",
+    "auth-tls-secret": "authority",
+    "whitelist-source-range": "192.0.2.0/24",
+    "denylist-source-range": "192.0.2.0/24",
+    "server-snippet": "location /own { return 200; }",
+    "configuration-snippet": "deny all;",
+}
+
+
+def test_ingress_that_would_lose_what_keeps_people_out(shop: Shop) -> None:
+    """Refused and reported, key by key: below it would be open to everyone. A harmless key may stay above."""
+    plain = f"{_NGINX}/proxy-body-size"
+    names = {key: f"with-{key}" for key in _KEEP_OUT}
+    shop.apply(
+        service("web", "web", 80),
+        *(_named(names[key], {f"{_NGINX}/{key}": value}) for key, value in _KEEP_OUT.items()),
+        _named("open", {plain: "8m"}),
+        _named("late", {}),
+    )
+    for name in ("open", "late"):
+        shop.wait(f"{name} is below", partial(shop.in_super, "ingresses", name))
+    shop.wait("what stays is reported", lambda: plain in shop.reports("Ingress", "open", "SyncChanged"))
+    shop.kubectl("annotate", "ingress", "late", f"{_NGINX}/auth-url={_KEEP_OUT['auth-url']}").check()
+    for key, name in {**names, "auth-url": "late"}.items():
+        is_reported = partial(_is_refused, shop, name, f"{_NGINX}/{key}")
+        shop.wait(f"{key} of {name} is refused", is_reported)
+    assert {each["metadata"]["name"] for each in shop.super_items("ingresses")} == {"open", "late"}
+    allowed = f"{_NGINX}/auth-url"
+    with policies.applied(shop.super_api, ingresses={"allowedAnnotations": [allowed]}):
+        for name in (names["auth-url"], "late"):
+            shop.wait(f"{name} is below, with it", partial(_has, shop, name, allowed))
+    shown = {each["metadata"]["name"] for each in shop.super_items("ingresses")}
+    assert shown == {"open", "late", names["auth-url"]}
+
+
+def _named(name: str, annotations: dict[str, str]) -> JsonObject:
+    made = _ingress(f"{name}.example.org")
+    made["metadata"] = {"name": name, "annotations": annotations}
+    return made
+
+
+def _is_refused(shop: Shop, name: str, key: str) -> bool:
+    return key in shop.reports("Ingress", name, "SyncRefused")
+
+
+def _has(shop: Shop, name: str, key: str) -> bool:
+    found = shop.in_super("ingresses", name)
+    return found is not None and key in found["metadata"]["annotations"]
 
 
 def test_network_policy_selects_the_tenants_own(shops: tuple[Shop, Shop]) -> None:

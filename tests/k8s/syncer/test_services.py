@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from tests.k8s.ring.api import JsonObject
@@ -108,6 +110,31 @@ def test_service_without_selector_takes_the_tenants_endpoints(shop: Shop) -> Non
     shop.wait("it leads to the pod", is_reached)
 
 
+def test_nothing_leads_to_the_next_pod_with_an_address(shops: tuple[Shop, Shop]) -> None:
+    """A tenant's own slices and Endpoints go on naming an address that another tenant's pod gets."""
+    one, other = shops
+    one.apply(pod("client", pod_spec(), labels={"app": "client"}), pod("web", _SERVER, labels={"app": "web"}))
+    (web,) = one.wait_running("app=web")
+    address = web["status"]["podIP"]
+    one.apply(*_leading_to(web))
+    names = {"by-address", "by-name", "by-endpoints"}
+    one.wait("all lead to the pod", lambda: _leaders(one.super_items("endpointslices"), address) == names)
+    one.kubectl("delete", "pod", "web", "--grace-period=0", "--force").check()
+    _inherit(other, web["spec"]["nodeName"], address)
+    one.wait("nothing below names it", lambda: not _leaders(one.super_items("endpointslices"), address))
+    assert address not in str(one.super_items("endpoints"))
+    # Above all three still do, and their author reads of it.
+    assert _leaders(one.items("endpointslices"), address) == names
+    for kind, name in _LEADERS.items():
+        one.wait(f"{name} is refused", partial(_is_refused, one, kind, name, address))
+    one.wait_running("app=client")
+    for name in names:
+        found = one.in_super("services", name)
+        assert found is not None
+        assert _fetch(one, found["spec"]["clusterIP"]) == ""
+    assert _fetch(one, address).startswith("heir")
+
+
 def test_tenants_own_address_stays(shops: tuple[Shop, Shop]) -> None:
     """Both tenants may have allocated the same one; the super cluster allocates its own."""
     address = "10.32.77.7"
@@ -120,6 +147,62 @@ def test_tenants_own_address_stays(shops: tuple[Shop, Shop]) -> None:
     for shop in shops:
         shop.kubectl("delete", "service", "web").check()
         shop.wait_gone("services", "web")
+
+
+_LEADERS = {"Endpoints": "by-endpoints", "EndpointSlice": "by-address"}
+
+
+def _leading_to(web: JsonObject) -> list[JsonObject]:
+    """Services without selectors that lead to a pod: by its address, by its name, by Endpoints."""
+    address = web["status"]["podIP"]
+    target = {"kind": "Pod", "name": "web", "namespace": web["metadata"]["namespace"]}
+    made = [
+        object_of("v1", "Service", name, spec={"ports": [{"name": "http", "port": _PORT}]})
+        for name in ("by-address", "by-name", "by-endpoints")
+    ]
+    for name, more in (("by-address", {}), ("by-name", {"targetRef": target})):
+        found = object_of(
+            "discovery.k8s.io/v1",
+            "EndpointSlice",
+            name,
+            addressType="IPv4",
+            endpoints=[{"addresses": [address], "conditions": {"ready": True}, **more}],
+            ports=[{"name": "http", "port": _PORT, "protocol": "TCP"}],
+        )
+        found["metadata"]["labels"] = {"kubernetes.io/service-name": name}
+        made.append(found)
+    subset = {"addresses": [{"ip": address}], "ports": [{"name": "http", "port": _PORT}]}
+    return [*made, object_of("v1", "Endpoints", "by-endpoints", subsets=[subset])]
+
+
+def _inherit(shop: Shop, node: str, address: str) -> None:
+    """Start a server on the node with this address, which its last pod gives back."""
+    (found,) = (each.node for each in shop.ring.nodes if each.name == node)
+    numbers = iter(range(100))
+
+    def try_start() -> bool:
+        if not found.give_next(address):
+            return False
+        name = f"heir-{next(numbers)}"
+        spec = {**_SERVER, "nodeSelector": {"kubernetes.io/hostname": node}}
+        shop.apply(pod(name, spec, labels={"app": name}))
+        (heir,) = shop.wait_running(f"app={name}")
+        return bool(heir["status"]["podIP"] == address)
+
+    shop.wait(f"a pod has {address}", try_start)
+
+
+def _leaders(slices: list[JsonObject], address: str) -> set[str]:
+    """The Services whose slices name the address."""
+    return {
+        each["metadata"]["labels"]["kubernetes.io/service-name"]
+        for each in slices
+        if any(address in endpoint["addresses"] for endpoint in each.get("endpoints") or [])
+    }
+
+
+def _is_refused(shop: Shop, kind: str, name: str, address: str) -> bool:
+    return address in shop.reports(kind, name, "SyncRefused")
 
 
 def _ready(slices: list[JsonObject]) -> set[str]:

@@ -52,7 +52,7 @@ def proxy(synced_ring: SyncedRing) -> Iterator[NodeDaemon]:
         yield made[1]
 
 
-def test_a_flow_ends_with_its_service_while_kubeproxy_ext_is_away(proxy: NodeDaemon, shop: Shop) -> None:
+def test_flows_end_with_what_went_unwatched(proxy: NodeDaemon, shop: Shop) -> None:
     """By the tenant's own addresses, which nobody but the guest's own rules translates."""
     node = shop.ring.nodes[0]
     there = {"nodeSelector": {"kubernetes.io/hostname": node.name}}
