@@ -53,7 +53,8 @@ class PodFacts:
 class View(Protocol):
     """One tenant's objects on both sides, by the names that the tenant uses.
 
-    Look-ups give copies. Whatever a plan has looked up is watched for it.
+    Look-ups give copies. Whatever a plan has looked up is watched for it. What is there and cannot be read is
+    no object either; a plan that looked it up is held (`syncer.core.unknown`).
     """
 
     @property
@@ -70,7 +71,10 @@ class View(Protocol):
         """The super object by its tenant namespace (empty: cluster-scoped); None if there is none."""
 
     def super_pod(self, namespace: str, name: str) -> PodFacts | None:
-        """The super pod of a tenant's pod; None if there is none."""
+        """The super pod of a tenant's pod; None if there is none that can be read.
+
+        It proves whose an address is, and unknown is no proof: no plan waits for it.
+        """
 
     def super_services(self, namespace: str) -> Iterable[Object]:
         """The Services of the super namespace that stands for a tenant's, in order of names.

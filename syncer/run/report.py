@@ -7,6 +7,7 @@ from daemonkit.kube.freshness import Failure, freshness_of
 from daemonkit.remedies import Hop, HopKind
 from daemonkit.status.server import Query, Readiness, Reply
 from syncer.caches.super_cluster import SuperCaches
+from syncer.core import unknown
 from syncer.core.plan import Side
 from syncer.core.plan_description import describe_plan
 from syncer.core.sharding import SHARDS
@@ -240,6 +241,7 @@ def _fresh_plan(session: TenantSession, item: SyncKey) -> dict[str, object] | No
     tenant = None if cached is None else cached.load()
     found = None if cached_super is None else cached_super.load()
     plan = session.kinds[item[0]].plan((item[1], item[2]), tenant, found, view)
+    plan = unknown.hold(plan, view.unknown, item[0], has_tenant=tenant is not None)
     looked = sorted(view.looked) if plan.wait is not None else []
     return describe_plan(plan) | {
         "waitsFor": [

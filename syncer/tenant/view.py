@@ -13,6 +13,7 @@ from syncer.kinds.port import KindSync
 from syncer.policy.sync_policy import SyncPolicy
 from syncer.tenant.api_server import TenantApiServer
 from syncer.tenant.caches import TenantCaches
+from syncer.tenant.deletions import SyncKey
 from syncer.tenant.owned_namespaces import NAMESPACE, HasTenant, OwnedNamespaces
 from syncer.tenant.waits import ANY, Lookup
 from tenancy.super_namespaces import SuperNamespaceOwner
@@ -46,6 +47,8 @@ class TenantView:
         self._super = super_cluster
         self._kinds = kinds
         self.looked: set[Lookup] = set()
+        self.unknown: dict[Lookup, str] = {}
+        """Of each that was looked up, is there and cannot be read: why. It is None to who asks."""
 
     @property
     def tenant(self) -> TenantCluster:
@@ -64,16 +67,27 @@ class TenantView:
         self.looked.add((Side.TENANT, kind, namespace, name))
         if kind not in self._kinds:
             return None
-        found = self._session.caches.of_tenant((kind, namespace, name))
-        return None if found is None else found.load()
+        return self._loaded(Side.TENANT, (kind, namespace, name))
 
     def in_super(self, kind: str, namespace: str, name: str) -> Object | None:
         self.looked.add((Side.SUPER, kind, namespace, name))
         self._note_owner(namespace)
         if kind not in self._kinds:
             return None
-        found = self._session.caches.of_super((kind, namespace, name))
+        return self._loaded(Side.SUPER, (kind, namespace, name))
+
+    def _loaded(self, side: Side, item: SyncKey) -> Object | None:
+        caches = self._session.caches
+        found = caches.of_tenant(item) if side is Side.TENANT else caches.of_super(item)
+        if found is None:
+            self._note_unknown(side, item)
         return None if found is None else found.load()
+
+    def _note_unknown(self, side: Side, item: SyncKey) -> None:
+        unreadable = self._session.caches.unreadable(item)
+        # Of the super object also where the tenant's is not known: it follows that.
+        if unreadable is not None and side in (unreadable[0], Side.SUPER):
+            self.unknown[(unreadable[0], *item)] = unreadable[1].reason
 
     def super_pod(self, namespace: str, name: str) -> PodFacts | None:
         self.looked.add((Side.SUPER, "Pod", namespace, name))
@@ -123,6 +137,8 @@ class TenantView:
         if name is None:
             return None
         owner, own = self._super.owner(name), self._session.caches.of_tenant((NAMESPACE, "", namespace))
+        if own is None:
+            self._note_unknown(Side.TENANT, (NAMESPACE, "", namespace))
         is_current = (
             isinstance(owner, SuperNamespaceOwner) and own is not None and own.metadata.uid == owner.uid
         )

@@ -24,6 +24,7 @@ from daemonkit.kube.store import DecodeFailed
 from daemonkit.tasks import Tasks
 from syncer.caches import shapes
 from syncer.caches.cached_object import has_moved
+from syncer.core import unknown
 from syncer.core.field_ownership import note_foreign_fields
 from syncer.core.objects import Object, SyncedKind, annotations_of, is_deleting, version_of
 from syncer.core.plan import (
@@ -280,6 +281,7 @@ class Engine:
         planned = versions.tenant_version, versions.super_version
         view = session.view()
         plan = sync.plan((item[1], item[2]), tenant, found, view)
+        plan = unknown.hold(plan, view.unknown, item[0], has_tenant=tenant is not None)
         if isinstance(session.policy, str) and _creates_in_super(plan):
             plan = replace(plan, down=Half(wait=Wait("SyncPolicyUnusable", session.policy)))
         halves = {each: plan.half(each) for each in directions}

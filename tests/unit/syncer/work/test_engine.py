@@ -75,7 +75,7 @@ class _AnsweringSession:
         return None
 
     def view(self) -> Any:
-        return SimpleNamespace(looked=set())
+        return SimpleNamespace(looked=set(), unknown={})
 
     def note_looked(self, *_: object) -> None: ...
 
