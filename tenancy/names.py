@@ -12,7 +12,7 @@ with a reason and never adjusted.
 
 import hashlib
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
 # RFC 1123 label, the grammar of namespaces and containers; and RFC 1123 subdomain, that of pods
@@ -109,17 +109,43 @@ def super_namespace(key: str, tenant_namespace: str) -> str | Refused:
 def overlaps(key: str, other: str) -> bool:
     """Whether two tenants of these keys could have one super namespace.
 
-    With `a` and `a-b`: namespace `b-c` of the first and `c` of the second are both `a-b-c`.
+    With `a` and `a-b`: namespace `b-c` of the first and `c` of the second are both `a-b-c`. And of keys that
+    are cut, the 5 hex digits alone differ: one of a million namespaces has those of another.
     """
-    return key == other or key.startswith(f"{other}-") or other.startswith(f"{key}-")
+    return (
+        key == other
+        or key.startswith(f"{other}-")
+        or other.startswith(f"{key}-")
+        or (len(key) >= _HASHED_PREFIX_CHARS and _cut(key) == _cut(other))
+    )
 
 
 def overlapping(keys: Iterable[str]) -> frozenset[str]:
-    """The keys that begin with another of these keys and a hyphen. Without them no two keys overlap."""
+    """The keys that overlap another of these keys that is shorter, or comes first. Without them no two do."""
     all_keys = frozenset(keys)
-    return frozenset(
-        key for key in all_keys if any(key[:at] in all_keys for at in range(len(key)) if key[at] == "-")
-    )
+    found = {key for key in all_keys if not all_keys.isdisjoint(_prefixes(key))}
+    first: dict[str, str] = {}
+    for key in sorted(all_keys, key=lambda each: (len(each), each)):
+        if len(key) >= _HASHED_PREFIX_CHARS and first.setdefault(_cut(key), key) != key:
+            found.add(key)
+    return frozenset(found)
+
+
+def is_reserved_name(name: str, key: str, keys: Collection[str]) -> bool:
+    """Whether a super namespace's name is of another tenant than that with `key`, by all tenants' `keys`.
+
+    It is that one's whose key is the longest with which the name begins: `a-b-c` is of `a-b`, not of `a`.
+    """
+    return any(len(begin) > len(key) and begin in keys for begin in (*_prefixes(name), name))
+
+
+def _prefixes(text: str) -> Iterator[str]:
+    """The texts that a hyphen follows."""
+    return (text[:at] for at, each in enumerate(text) if each == "-")
+
+
+def _cut(key: str) -> str:
+    return key[:_HASHED_PREFIX_CHARS]
 
 
 def _sha256_hex(text: str) -> str:

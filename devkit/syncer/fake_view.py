@@ -10,6 +10,7 @@ from syncer.core.tenant_cluster import TenantCluster
 from syncer.core.view import PodFacts, SyncSettings
 from syncer.policy.sync_policy import DEFAULT, SyncPolicy
 from syncer.vnodes.desired import is_own_vnode
+from tenancy.names import is_reserved_name
 from tenancy.super_names import SuperNames
 
 TENANT = TenantCluster("vcs-7aad2b-tenant-00", "vcs", "tenant-00", "07ec5e88-636d-4397-8319-8643864ff609")
@@ -69,6 +70,9 @@ class FakeView:
     def tenant_namespace(self, super_namespace: str) -> str | None:
         names = (name_of(each) for each in self.tenant_objects if each["kind"] == "Namespace")
         return next((name for name in names if self.super_namespace(name) == super_namespace), None)
+
+    def is_reserved_name(self, super_namespace: str) -> bool:
+        return is_reserved_name(super_namespace, self.tenant.key, [key for key, _ in self.others])
 
     def vnode_labels(self, name: str) -> Mapping[str, str] | None:
         found = _find(self.tenant_objects, "Node", "", name)

@@ -100,6 +100,9 @@ class View(Protocol):
     def tenant_namespace(self, super_namespace: str) -> str | None:
         """The tenant's namespace for which a super namespace stands; None if it is not this tenant's."""
 
+    def is_reserved_name(self, super_namespace: str) -> bool:
+        """Whether the name of a super namespace is another tenant's, by all tenants' keys."""
+
     def vnode_labels(self, name: str) -> Mapping[str, str] | None:
         """All labels of the tenant's vNode of this name; None if there is none."""
 

@@ -44,16 +44,7 @@ class NamespaceSync(SameName):
         if isinstance(target, names.Refused):
             return Plan(Half(refusals=(Refusal("metadata.name", target.reason),)))
         if found is None:
-            return (
-                NOTHING
-                if is_deleting(tenant)
-                else Plan(
-                    Half(
-                        (Create(Side.SUPER, KIND, _desired(tenant, target, view)),),
-                        changes=_changes(tenant, view),
-                    )
-                )
-            )
+            return NOTHING if is_deleting(tenant) else _creation(tenant, target, view)
         if not is_owned(found, name, view):
             return Plan(Half(conflict=Conflict(f"Namespace {target} is not the tenant's")))
         if annotations_of(found)[keys.UID] != uid_of(tenant):
@@ -62,6 +53,15 @@ class NamespaceSync(SameName):
             return Plan(Half(wait=_terminates(name)))
         update = _update(_desired(tenant, target, view), found)
         return Plan(replace(update.down, changes=_changes(tenant, view)))
+
+
+def _creation(tenant: Object, target: str, view: View) -> Plan:
+    """One that is there stays whose it is: another tenant's key may have come later."""
+    if view.is_reserved_name(target):
+        taken = "the name that it would have in the super cluster is not free; choose another name"
+        return Plan(Half(refusals=(Refusal("metadata.name", taken),), is_partial=True))
+    create = Create(Side.SUPER, KIND, _desired(tenant, target, view))
+    return Plan(Half((create,), changes=_changes(tenant, view)))
 
 
 def _changes(tenant: Object, view: View) -> tuple[Change, ...]:

@@ -35,7 +35,14 @@ from syncer.sharding.replica import Replica
 from syncer.sources.conditions import ClusterCondition, ConditionWriter
 from syncer.sources.directory import DirectorySource
 from syncer.sources.policies import Policies
-from syncer.sources.port import UNUSABLE_REASONS, Reachable, TenantState, Unusable, without_overlaps
+from syncer.sources.port import (
+    UNUSABLE_REASONS,
+    Reachable,
+    TenantState,
+    Unusable,
+    keys_of,
+    without_overlaps,
+)
 from syncer.sources.virtual_cluster import true_condition
 from syncer.sources.virtual_clusters import VirtualClusterSource
 from syncer.surroundings import COMPONENT, Surroundings
@@ -75,6 +82,7 @@ class SyncerService:
         self._outside = outside = Surroundings() if surroundings is None else surroundings
         self._metrics = SyncerMetrics()
         self._published: Mapping[str, TenantState] = {}
+        self._keys: frozenset[str] = frozenset()
         self._shell = DaemonShell(COMPONENT, wall_clock=outside.wall)
         self._tasks = self._shell.tasks
         self._replica = _replica_name(environment)
@@ -100,6 +108,7 @@ class SyncerService:
             self._user_agent,
             config.tenants.max_cache_bytes,
             outside.monotonic,
+            lambda: self._keys,
         )
         slots = Slots(SLOTS)
         self._reports = TenantReports(self._metrics, outside.wall, outside.monotonic, slots)
@@ -285,6 +294,9 @@ class SyncerService:
 
     def _publish(self, tenants: Mapping[str, TenantState]) -> None:
         self._published = without_overlaps(tenants)
+        self._keys = keys_of(tenants)
+        if isinstance(self._source, VirtualClusterSource):
+            self._keys |= self._source.keys
         self._update_tenants()
 
     def _update_tenants(self) -> None:

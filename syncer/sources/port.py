@@ -44,11 +44,17 @@ PublishTenants = Callable[[Mapping[str, TenantState]], None]
 """Called with all tenants by source name: for a VirtualCluster `<namespace>/<name>/<uid>`."""
 
 
+def keys_of(tenants: Mapping[str, TenantState]) -> frozenset[str]:
+    """The cluster keys of tenants, also of those that cannot be synced."""
+    return frozenset(filter(None, map(_key_of, tenants.values())))
+
+
 def without_overlaps(tenants: Mapping[str, TenantState]) -> Mapping[str, TenantState]:
     """The tenants, but that one of a directory whose key begins with another's and a hyphen is unusable.
 
     Each replica decides so by all keys, whichever tenants it holds. Keys of VirtualClusters are made of names
-    that people choose freely, `acme` and `acme-test`: there one super namespace of two tenants is a conflict.
+    that people choose freely, `acme` and `acme-test`: there the tenant of the shorter key makes no namespace
+    whose super name begins with the longer one.
     """
     overlapping = names.overlapping(_key_of(each) for each in tenants.values() if _is_of_directory(each))
     if not overlapping:

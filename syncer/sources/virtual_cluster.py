@@ -79,7 +79,7 @@ def source_of(cluster: VirtualCluster) -> str:
 def secret_of(cluster: VirtualCluster) -> SecretRef | None:
     """The Secret that has the kubeconfig; None where an annotation has it, or the key is refused."""
     annotations = cluster.metadata.annotations
-    key = _key_of(cluster)
+    key = key_of(cluster)
     if keys.ADMIN_KUBECONFIG in annotations or isinstance(key, names.Refused):
         return None
     if named := annotations.get(keys.SECRET_ADMIN_KUBECONFIG):
@@ -97,7 +97,7 @@ def tenant_of(
     """
     meta = cluster.metadata
     where = (meta.namespace, meta.name)
-    key = _key_of(cluster)
+    key = key_of(cluster)
     if isinstance(key, names.Refused):
         return Unusable("", "ClusterKeyRefused", key.reason, where)
     try:
@@ -151,7 +151,8 @@ def true_condition(cluster: VirtualCluster, reason: str) -> str | None:
     return None
 
 
-def _key_of(cluster: VirtualCluster) -> str | names.Refused:
+def key_of(cluster: VirtualCluster) -> str | names.Refused:
+    """The cluster key of a VirtualCluster, or why it can have none."""
     meta = cluster.metadata
     return names.cluster_key(meta.namespace, meta.name, meta.uid, cluster.status.cluster_namespace)
 

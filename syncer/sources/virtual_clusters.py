@@ -24,6 +24,7 @@ from syncer.sources.virtual_cluster import (
     KubeconfigSecret,
     VirtualCluster,
     is_served,
+    key_of,
     secret_of,
     source_of,
     tenant_of,
@@ -102,6 +103,12 @@ class VirtualClusterSource:
         """All VirtualClusters, whether they are served or not."""
         uids = {where: each.metadata.uid for where, each in self._clusters.objects.items()}
         return KnownClusters(uids, frozenset(self._clusters.undecodable))
+
+    @property
+    def keys(self) -> frozenset[str]:
+        """The cluster keys of all that can be read, whether they are served or not."""
+        found = (key_of(each) for each in self._clusters.objects.values())
+        return frozenset(each for each in found if isinstance(each, str))
 
     @property
     def deleted_uids(self) -> frozenset[str]:

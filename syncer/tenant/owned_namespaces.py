@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which super namespaces are one tenant's: asked for each look into one, and before each write."""
 
+from collections.abc import Callable, Collection
 from typing import Protocol
 
 from syncer.caches.super_cluster import SuperCaches
 from syncer.core.tenant_cluster import TenantCluster
+from tenancy import names
 from tenancy.super_namespaces import SuperNamespaceOwner
 
 NAMESPACE = "Namespace"
@@ -20,11 +22,17 @@ class HasTenant(Protocol):
 
 
 class OwnedNamespaces:
-    """What the annotations of super namespaces say now; nothing of it is remembered but names."""
+    """What the annotations of super namespaces say now; nothing of it is remembered but names.
 
-    def __init__(self, of: HasTenant, super_cluster: SuperCaches) -> None:
+    `keys` gives the cluster keys of all tenants, whoever serves them.
+    """
+
+    def __init__(
+        self, of: HasTenant, super_cluster: SuperCaches, keys: Callable[[], Collection[str]] = tuple
+    ) -> None:
         self._of = of
         self._super = super_cluster
+        self._keys = keys
         self._super_names: dict[str, str | None] = {}
 
     def super_name(self, namespace: str) -> str | None:
@@ -35,6 +43,10 @@ class OwnedNamespaces:
             found = self._of.tenant.super_namespace(namespace)
             self._super_names[namespace] = found if isinstance(found, str) else None
         return self._super_names[namespace]
+
+    def is_reserved_name(self, super_namespace: str) -> bool:
+        """Whether the name of a super namespace is another tenant's, by all tenants' keys."""
+        return names.is_reserved_name(super_namespace, self._of.tenant.key, self._keys())
 
     def owned(self, namespace: str) -> str | None:
         """The super namespace that stands for a tenant's, if it exists and is this tenant's."""

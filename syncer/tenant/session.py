@@ -8,7 +8,7 @@ was looked up, `deletions` and `deletion_judge` what is missing, `quota` what th
 
 import secrets
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -59,7 +59,10 @@ class SessionOwner(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SessionSurroundings:
-    """What all sessions of a process share. `clock` is monotonic."""
+    """What all sessions of a process share. `clock` is monotonic.
+
+    `keys` gives the cluster keys of all tenants, whoever serves them.
+    """
 
     kinds: Mapping[str, KindSync]
     super_cluster: SuperCaches
@@ -70,6 +73,7 @@ class SessionSurroundings:
     user_agent: str = COMPONENT
     max_cache_bytes: int = 512 << 20
     clock: Callable[[], float] = time.monotonic
+    keys: Callable[[], Collection[str]] = tuple
 
 
 class TenantSession:
@@ -108,7 +112,7 @@ class TenantSession:
         self.super_client = FencedClient(surroundings.super_client, ownership, tenant.key, account)
         """Of the super cluster's, for this tenant's objects."""
         self._super = surroundings.super_cluster
-        self.namespaces = OwnedNamespaces(self, self._super)
+        self.namespaces = OwnedNamespaces(self, self._super, surroundings.keys)
         self.caches = TenantCaches(
             self,
             self.api_server.client,

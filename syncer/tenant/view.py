@@ -125,6 +125,10 @@ class TenantView:
         owner = self._session.namespaces.owner(super_namespace)
         return None if owner is None else owner.namespace
 
+    def is_reserved_name(self, super_namespace: str) -> bool:
+        # Nothing notes this: what is refused so is looked at by each patrol.
+        return self._session.namespaces.is_reserved_name(super_namespace)
+
     def vnode_labels(self, name: str) -> Mapping[str, str] | None:
         self.looked.add((Side.TENANT, NODE, "", name))
         found = self._session.caches.vnode(name)

@@ -10,6 +10,7 @@ from tenancy.names import (
     cluster_key,
     is_dns_label,
     is_pod_name,
+    is_reserved_name,
     is_uid,
     overlapping,
     overlaps,
@@ -118,6 +119,14 @@ def test_a_key_that_continues_another_overlaps_it() -> None:
     assert overlapping(["acme", "acme"]) == frozenset()
 
 
+def test_keys_that_are_cut_alike_overlap() -> None:
+    """Of their super namespaces 5 hex digits differ: a tenant finds a name that is another's."""
+    one, other = "k" * 57 + "-a", "k" * 57 + "-b"
+    assert overlaps(one, other)
+    assert not overlaps("k" * 56 + "a", "k" * 56 + "b")
+    assert overlapping([other, one, "k" * 56 + "a"]) == {other}
+
+
 # Of few texts, so that many are the beginning of others.
 _KEYS = st.lists(st.sampled_from(["a", "b", "ab"]), min_size=1, max_size=4).map("-".join)
 
@@ -164,3 +173,18 @@ def test_valid_uids(text: str) -> None:
 @pytest.mark.parametrize("text", ["", "a/b", "a b", "a\n", "-", "é", "a" * 129, '"'])
 def test_invalid_uids(text: str) -> None:
     assert not is_uid(text)
+
+
+@given(st.sets(_KEYS, max_size=6), st.lists(_KEYS, max_size=6))
+def test_a_super_namespace_is_kept_for_one_tenant(found: set[str], namespaces: list[str]) -> None:
+    """Of all that could have it by the join of key and namespace at most one may."""
+    makers: dict[str, set[str]] = {}
+    for key in found:
+        for namespace in namespaces:
+            name = super_namespace(key, namespace)
+            if isinstance(name, str):
+                makers.setdefault(name, set()).add(key)
+    for name, claims in makers.items():
+        free = {key for key in claims if not is_reserved_name(name, key, found)}
+        assert len(free) <= 1
+        assert free or any(name == key or name.startswith(f"{key}-") for key in found - claims)

@@ -269,6 +269,9 @@ class _SizedView:
         charge(1 + len(text) // CHARS)
         return str(text)
 
+    def is_reserved_name(self, super_namespace: str) -> bool:
+        return False
+
     def tenant_namespace(self, super_namespace: str) -> str | None:
         return "ns" if super_namespace == SUPER_NAMESPACE else None
 
