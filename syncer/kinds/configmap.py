@@ -2,12 +2,12 @@
 """ConfigMaps go down whole. Nothing comes up. Pure.
 
 `kube-root-ca.crt` is made by both control planes, with different content: the tenant's goes down under the
-name that upstream gave it, and its pods mount that one.
+name that upstream gave it, and its pods mount that one. Another of that name in the tenant stays there.
 """
 
 from daemonkit.kube.resources import CONFIG_MAPS, Key
 from syncer.core.objects import Object, SyncedKind, metadata
-from syncer.core.plan import NOTHING, Plan
+from syncer.core.plan import NOTHING, Half, Plan, Refusal
 from syncer.core.view import View
 from syncer.kinds.downward import plan_down, plan_removal, start
 from syncer.kinds.port import KindSync, Scope
@@ -15,6 +15,9 @@ from syncer.kinds.port import KindSync, Scope
 KIND = SyncedKind(CONFIG_MAPS, "ConfigMap")
 ROOT_CA = "kube-root-ca.crt"
 TENANT_ROOT_CA = "tenant-kube-root-ca.crt"
+
+
+_NOT_FREE = Refusal("metadata.name", f"in the super cluster {ROOT_CA} has this name; choose another")
 
 
 def _owned(value: Object) -> Object:
@@ -36,6 +39,9 @@ class ConfigMapSync:
         return ROOT_CA if super_name == TENANT_ROOT_CA else super_name
 
     def plan(self, key: Key, tenant: Object | None, found: Object | None, view: View) -> Plan:
+        if key[1] == TENANT_ROOT_CA:
+            # What is there under this name is of another object: each would delete the other's for ever.
+            return NOTHING if tenant is None else Plan(Half(refusals=(_NOT_FREE,)))
         if tenant is None:
             return NOTHING if found is None else plan_removal(KIND, found, key[0], view)
         desired = start(KIND, tenant, view)

@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """PersistentVolumes come up to the tenant whose claim is bound to them. Pure.
 
-A tenant sees what it asked for: capacity, modes, class, reclaim policy. Where the volume is stays hidden.
+A tenant sees what it asked for: capacity, modes, class, reclaim policy. Where the volume is stays hidden: of
+annotations that is what kubectl notes of the whole object as it was applied, of mount options an address or a
+password.
 The source becomes a CSI source whose handle is the name of the volume, and node affinity is left out. Nothing
 in a tenant mounts it. A volume that a tenant made itself is left alone; upstream deletes it.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 from daemonkit.kube.resources import Key, Resource
@@ -24,7 +27,7 @@ from syncer.core.plan import NOTHING, Action, Conflict, Create, Delete, Half, Pa
 from syncer.core.view import View
 from syncer.kinds import upward
 from syncer.kinds.downward import owns
-from syncer.kinds.metadata import is_reserved
+from syncer.kinds.metadata import domain_of, goes_up, is_reserved
 from syncer.kinds.port import KindSync, SameName, Scope
 from tenancy import keys
 
@@ -37,14 +40,20 @@ _SHOWN = (
     "persistentVolumeReclaimPolicy",
     "storageClassName",
     "volumeAttributesClassName",
-    "mountOptions",
     "volumeMode",
 )
 # Fields of the specification that are neither a source nor shown.
-_HIDDEN = ("claimRef", "nodeAffinity")
+_HIDDEN = ("claimRef", "mountOptions", "nodeAffinity")
 
-# Annotations that name Secrets of the super cluster start so.
-_SECRET_ANNOTATIONS = "volume.kubernetes.io/provisioner-deletion-secret"  # noqa: S105 - a prefix of keys
+# Of the keys of metadata with a domain, which are of the super cluster's own programs.
+_SHOWN_KEYS = frozenset(
+    {
+        "pv.kubernetes.io/bound-by-controller",
+        "pv.kubernetes.io/provisioned-by",
+        "topology.kubernetes.io/region",
+        "topology.kubernetes.io/zone",
+    }
+)
 
 
 class PersistentVolumeSync(SameName):
@@ -61,12 +70,12 @@ class PersistentVolumeSync(SameName):
             claim = None if is_deleting(found) else _claim_of(found, view)
             if claim is None:
                 return NOTHING
-            return Plan(up=Half((Create(Side.TENANT, KIND, _desired(found, claim)),), is_partial=True))
+            return Plan(up=Half((Create(Side.TENANT, KIND, _desired(found, claim, view)),), is_partial=True))
         if not is_ours:
             return Plan(up=Half(conflict=Conflict(f"the tenant has a PersistentVolume {key[1]} of its own")))
         if annotations_of(tenant)[keys.UID] != uid_of(found):
             return _removal(tenant)
-        return NOTHING if is_deleting(tenant) else Plan(up=Half(_updates(tenant, found)))
+        return NOTHING if is_deleting(tenant) else Plan(up=Half(_updates(tenant, found, view)))
 
 
 def _claim_of(found: Object, view: View) -> Object | None:
@@ -85,17 +94,19 @@ def _claim_of(found: Object, view: View) -> Object | None:
     return claim if is_one else None
 
 
-def _desired(found: Object, claim: Object) -> Object:
-    meta: Object = {
-        "name": name_of(found),
-        "annotations": {
-            key: value
-            for key, value in annotations_of(found).items()
-            if not is_reserved(key) and not key.startswith(_SECRET_ANNOTATIONS)
-        }
-        | {keys.UID: uid_of(found)},
+def _shown_keys(values: Mapping[str, str], view: View) -> dict[str, str]:
+    """The labels or annotations that the tenant may read."""
+    return {
+        key: view.tenant_text(value)
+        for key, value in values.items()
+        if not is_reserved(key) and (not domain_of(key) or key in _SHOWN_KEYS or goes_up(key, view.tenant))
     }
-    if labels := {key: value for key, value in labels_of(found).items() if not is_reserved(key)}:
+
+
+def _desired(found: Object, claim: Object, view: View) -> Object:
+    notes = _shown_keys(annotations_of(found), view) | {keys.UID: uid_of(found)}
+    meta: Object = {"name": name_of(found), "annotations": notes}
+    if labels := _shown_keys(labels_of(found), view):
         meta["labels"] = labels
     owner = {
         "apiVersion": "v1",
@@ -124,10 +135,28 @@ def _shown(value: Object) -> Object:
     return {"spec": {field: spec[field] for field in _SHOWN if field in spec}}
 
 
-def _updates(tenant: Object, found: Object) -> tuple[Action, ...]:
+def _hidden(tenant: Object, found: Object, view: View) -> Object:
+    """The merge patch that takes away what an earlier version showed, or another syncer."""
+    patch: Object = {}
+    for field, own, there in (
+        ("labels", labels_of(tenant), labels_of(found)),
+        ("annotations", annotations_of(tenant), annotations_of(found)),
+    ):
+        shown = _shown_keys(there, view)
+        if gone := {key: None for key in own if key in there and key not in shown and not is_reserved(key)}:
+            patch.setdefault("metadata", {})[field] = gone
+    if (tenant.get("spec") or {}).get("mountOptions"):
+        patch["spec"] = {"mountOptions": None}
+    return patch
+
+
+def _updates(tenant: Object, found: Object, view: View) -> tuple[Action, ...]:
     """What may change follows. Source and claim are immutable: one that upstream made stays as it is."""
     actions: list[Action] = []
-    if body := merge_patch(_shown(tenant), _shown(found)):
+    body, hidden = merge_patch(_shown(tenant), _shown(found)), _hidden(tenant, found, view)
+    if spec := body.get("spec", {}) | hidden.get("spec", {}):
+        hidden["spec"] = spec
+    if body := hidden:
         actions.append(Patch(Side.TENANT, KIND, "", name_of(tenant), uid_of(tenant), body))
     phase, shown = upward.status_of(found).get("phase"), upward.status_of(tenant)
     # Where the tenant has no controller that binds. If it has one, it comes to the same result.

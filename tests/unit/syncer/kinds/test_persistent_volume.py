@@ -153,3 +153,35 @@ def test_ours_goes_and_the_tenants_own_volume_stays() -> None:
     assert brief(plan(SYNC, own("s-0"), volume(), view())) == ["delete in tenant t-1"]
     assert brief(plan(SYNC, own(None), None)) == []
     assert brief(plan(SYNC, own(None), volume(), view())) == ["conflict"]
+
+
+_PRIVATE = {
+    "kubectl.kubernetes.io/last-applied-configuration": '{"nfs":{"server":"10.9.9.9"}}',
+    "vendor.example/pool": "gold",
+    "volume.kubernetes.io/provisioner-deletion-secret-name": "s",
+}
+_OPEN = {"pv.kubernetes.io/provisioned-by": "csi.example.com", "topology.kubernetes.io/zone": "a"}
+
+
+@pytest.mark.parametrize("field", ["labels", "annotations"])
+def test_keys_of_the_super_clusters_programs_stay_below(field: str) -> None:
+    there = volume(spec=SPEC | {"mountOptions": ["addr=10.9.9.9", "password=x"]})
+    there["metadata"][field] = _PRIVATE | _OPEN | {"a": "1"}
+    made = created(plan(SYNC, None, there, view()))
+    assert {**made["metadata"][field]}.items() >= (_OPEN | {"a": "1"}).items()
+    assert not made["metadata"][field].keys() & _PRIVATE.keys()
+    assert "mountOptions" not in made["spec"]
+
+
+@pytest.mark.parametrize("field", ["labels", "annotations"])
+def test_what_was_shown_before_is_taken_away(field: str) -> None:
+    there = volume(spec=SPEC | {"mountOptions": ["addr=10.9.9.9"]})
+    there["metadata"][field] = _PRIVATE | _OPEN
+    shown = own(mountOptions=["addr=10.9.9.9"])
+    notes = shown["metadata"].setdefault(field, {})
+    notes |= _PRIVATE | _OPEN | {"mine": "1"}
+    result = plan(SYNC, shown, there, view())
+    assert patched(result, Side.TENANT) == {
+        "metadata": {field: dict.fromkeys(_PRIVATE)},
+        "spec": {"mountOptions": None},
+    }
