@@ -8,7 +8,7 @@ what the objects are.
 import asyncio
 import random
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Generator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
@@ -26,7 +26,6 @@ from daemonkit.kube.client import (
     UnreachableError,
 )
 from daemonkit.kube.freshness import Failure
-from daemonkit.kube.list_page import ListedPage
 from daemonkit.kube.object_limits import limits_of
 from daemonkit.kube.reflector_log import FailureLog, OversizedObjectLog
 from daemonkit.kube.reflector_policy import (
@@ -47,6 +46,7 @@ from daemonkit.kube.reflector_policy import (
 from daemonkit.kube.resources import Identity, Key, KubeObject, Resource
 from daemonkit.kube.store import Change, DecodeFailed, RegressedError, Store
 from daemonkit.kube.watch import (
+    LARGE_BYTES,
     MAX_EVENT_BYTES,
     Bookmark,
     EventDecoder,
@@ -63,6 +63,7 @@ from daemonkit.remedies import Cause, cause_of_status
 _log = logs.get(__name__)
 
 T = TypeVar("T", bound=KubeObject)
+U = TypeVar("U")
 
 # A page of 500 objects of 16 KB each, which few are. It is held twice while it is decoded.
 PAGE_BYTES = 8 << 20
@@ -326,10 +327,13 @@ class Reflector(Generic[T]):
                 continue
             if 2 * len(body) < PAGE_BYTES:
                 size = min(self._timing.page_size, 2 * size)
-            page = await self._page(body)
+            page = await _in_steps(list_page.cut(body))
             taken_bytes = page_bytes = 0
             for count, raw in enumerate(page.items, 1):
-                item = self._decoder.item(raw)
+                is_large = len(raw) > LARGE_BYTES
+                item = (
+                    await _in_steps(self._decoder.steps_of_item(raw)) if is_large else self._decoder.item(raw)
+                )
                 metadata = _metadata(item)
                 if self._is_included(metadata):
                     items.append(item)
@@ -390,16 +394,6 @@ class Reflector(Generic[T]):
             del self._filtered[metadata.namespace]
         return had_any != bool(names)
 
-    async def _page(self, body: bytes) -> ListedPage:
-        pieces = list_page.cut(body)
-        while True:
-            try:
-                next(pieces)
-            except StopIteration as end:
-                page: ListedPage = end.value
-                return page
-            await asyncio.sleep(0)
-
     async def _watch(self) -> float:
         """Watch until the server ends it; return for how many seconds."""
         timing = self._timing
@@ -426,18 +420,24 @@ class Reflector(Generic[T]):
                 for at in range(0, len(lines), _SLICE_EVENTS):
                     if at:
                         await asyncio.sleep(0)
-                    self._apply(lines[at : at + _SLICE_EVENTS])
+                    await self._apply(lines[at : at + _SLICE_EVENTS])
         # The end of the connection may have cut a line, which is left in the splitter. The server
         # sends it again: the version has not advanced past it.
         return self._clock() - started
 
-    def _apply(self, lines: Sequence[bytes]) -> None:
+    async def _apply(self, lines: Sequence[bytes]) -> None:
         """Apply the events of these lines to the store and deliver them, in order."""
         changes: list[Change[T]] = []
         is_due = False
         try:
             for line in lines:
-                event = self._decoder.line(line)
+                if len(line) > LARGE_BYTES:
+                    # What is in the store has been delivered before anybody else looks at it.
+                    due, changes, is_due = (changes, is_due), [], False
+                    self._deliver(due[0], is_due=due[1])
+                    event = await _in_steps(self._decoder.steps_of_line(line))
+                else:
+                    event = self._decoder.line(line)
                 if isinstance(event, Failed):
                     raise ApiError(event.status, event.status.retry_after_s)
                 if isinstance(event, Bookmark) or self._is_included(metadata := _metadata(event)):
@@ -502,6 +502,17 @@ class Reflector(Generic[T]):
                 pass
         failure = Failure(reason, self._clock(), code, cause, server)
         self._failure_log.failed(step, failure, version=self._store.version, following=following)
+
+
+async def _in_steps(steps: Generator[None, None, U]) -> U:
+    """The work in its pieces, each in a turn of its own."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            found: U = end.value
+            return found
+        await asyncio.sleep(0)
 
 
 def _body_limit(params: Mapping[str, str]) -> int:

@@ -10,13 +10,14 @@ reader's copy takes 4 us more.
 
 import re
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 import msgspec
 
 from daemonkit.kube import deep_json
 from daemonkit.kube.resources import Key
 from daemonkit.kube.store import Change, DecodeFailed
+from daemonkit.kube.watch import BoundedParser
 from syncer.caches import shapes
 from syncer.core.field_ownership import foreign_fields
 from syncer.core.objects import FOREIGN_FIELDS, Object
@@ -80,13 +81,6 @@ class _TokenLabels(msgspec.Struct, frozen=True):
 
 class _LabelledMetadata(msgspec.Struct, frozen=True):
     labels: _TokenLabels | None = None
-
-
-_LABELLED = msgspec.json.Decoder(_LabelledMetadata)
-_OWNED = msgspec.json.Decoder(_OwnedMetadata)
-_IDENTIFIED = msgspec.json.Decoder(CachedMetadata)
-_POD_STATE = msgspec.json.Decoder(_PodState)
-_SPEC = msgspec.json.Decoder(_PodOrVolumeSpec)
 
 
 class CachedObject:
@@ -191,58 +185,40 @@ def unreadable_keys(changes: Iterable[Change[CachedObject]]) -> frozenset[Key]:
     return frozenset(each.key for each in changes if isinstance(each, DecodeFailed))
 
 
-def parse(raw: msgspec.Raw | bytes) -> CachedObject:
-    """Parse an object of a list or a watch.
-
-    Raises msgspec.DecodeError without usable metadata, and as `deep_json.decode` does. What it returns can be
-    loaded.
-    """
-    return _parse(raw)[0]
-
-
-def parse_super(raw: msgspec.Raw | bytes) -> CachedObject:
-    """As `parse`, for kinds that the syncer writes in the super cluster beside others."""
-    return _parse(raw, is_shared=True)[0]
-
-
-def parse_super_pod(raw: msgspec.Raw | bytes) -> CachedObject:
-    """As `parse_super` and `parse_with_spec`; of a pod only keys of metadata are taken away."""
-    return _with_spec(*_parse(raw, is_shared=True, parts=()))
-
-
 def _parse(
     raw: msgspec.Raw | bytes,
     *,
+    kind: str | None = None,
     is_shared: bool = False,
     parts: tuple[str, ...] | None = None,
-) -> tuple[CachedObject, dict[str, msgspec.Raw]]:
-    """The object, and the fields of its body. `is_shared`: with the foreign fields of `parts`."""
-    if deep_json.has_too_many_values(raw):
-        raise msgspec.ValidationError(f"an object of more than {deep_json.MAX_VALUES} values")
-    fields = deep_json.decode(_RAW, raw)
-    # What is not read here is only skipped, with numbers that are out of range and bytes that are no UTF-8.
+) -> tuple[CachedObject, Object]:
+    """The object, as it is cached and as it is.
+
+    With a `kind` it has the shape of that. `is_shared`: with the foreign fields of `parts`.
+    """
+    # What is only skipped may have numbers that are out of range and bytes that are no UTF-8.
     value = deep_json.decode(_OBJECT, raw)
-    if "metadata" not in fields:
+    if kind is not None:
+        shapes.check(kind, value)
+    if "metadata" not in value:
         raise msgspec.ValidationError("an object without metadata")
-    metadata = deep_json.decode(_RAW, fields["metadata"])
-    identity = _IDENTIFIED.decode(fields["metadata"])
+    own = value["metadata"]
+    identity = msgspec.convert(own, CachedMetadata)
     if not (_is_path_name(identity.name) and _is_path_name(identity.namespace)):
         raise msgspec.ValidationError("a name or a namespace that no path can have")
-    managed = metadata.pop("managedFields", None)
-    is_noted = metadata.pop(FOREIGN_FIELDS, None) is not None
-    if is_shared:
-        foreign = foreign_fields(
-            value, None if managed is None else value["metadata"]["managedFields"], parts
-        )
-        if foreign is not None:
-            metadata[FOREIGN_FIELDS] = msgspec.Raw(msgspec.json.encode(foreign))
-            is_noted = True
-    if managed is not None or is_noted:
-        fields["metadata"] = msgspec.Raw(msgspec.json.encode(metadata))
-        body = msgspec.json.encode(fields)
-    else:
-        body = bytes(raw)
-    return CachedObject(identity, body), fields
+    managed = own.get("managedFields")
+    foreign = foreign_fields(value, managed, parts) if is_shared else None
+    if foreign is None and "managedFields" not in own and FOREIGN_FIELDS not in own:
+        return CachedObject(identity, bytes(raw)), value
+    # The other fields stay as they were written: numbers have more than one form.
+    fields = deep_json.decode(_RAW, raw)
+    metadata = deep_json.decode(_RAW, fields["metadata"])
+    metadata.pop("managedFields", None)
+    metadata.pop(FOREIGN_FIELDS, None)
+    if foreign is not None:
+        metadata[FOREIGN_FIELDS] = msgspec.Raw(msgspec.json.encode(foreign))
+    fields["metadata"] = msgspec.Raw(msgspec.json.encode(metadata))
+    return CachedObject(identity, msgspec.json.encode(fields)), value
 
 
 def _is_path_name(name: str) -> bool:
@@ -250,45 +226,59 @@ def _is_path_name(name: str) -> bool:
     return not name or (name not in (".", "..") and _PATH_NAME.fullmatch(name) is not None)
 
 
-def parse_with_spec(raw: msgspec.Raw | bytes) -> CachedObject:
-    """As `parse`, for kinds whose node or claim matters: Pods, PersistentVolumes."""
-    return _with_spec(*_parse(raw))
+def _parse_with_spec(raw: msgspec.Raw | bytes, kind: str | None = None) -> CachedObject:
+    return _with_spec(*_parse(raw, kind=kind))
 
 
-def _with_spec(found: CachedObject, fields: dict[str, msgspec.Raw]) -> CachedObject:
-    owner = _OWNED.decode(fields["metadata"]).annotations
+def _with_spec(found: CachedObject, value: Object) -> CachedObject:
+    owner = msgspec.convert(value["metadata"], _OwnedMetadata).annotations
     found.tenant_uid = "" if owner is None else owner.uid
-    if "spec" in fields:
-        facts = _SPEC.decode(fields["spec"])
+    if "spec" in value:
+        facts = msgspec.convert(value["spec"], _PodOrVolumeSpec)
         found.node = facts.node_name
         found.claim_namespace = "" if facts.claim_ref is None else facts.claim_ref.namespace
-        if facts.node_name and not facts.host_network and "status" in fields:
-            state = _POD_STATE.decode(fields["status"])
+        if facts.node_name and not facts.host_network and "status" in value:
+            state = msgspec.convert(value["status"], _PodState)
             # One that has ended holds none: they may be another pod's by now.
             if state.phase not in ("Succeeded", "Failed"):
                 found.addresses = tuple(each.ip for each in state.pod_ips or ())
     return found
 
 
-def parse_secret(raw: msgspec.Raw | bytes) -> CachedObject:
-    """As `parse_super`, for Secrets: a tenant does not pay for those that the syncer makes."""
-    found, fields = _parse(raw, is_shared=True)
-    labels = _LABELLED.decode(fields["metadata"]).labels
+def _parse_secret(raw: msgspec.Raw | bytes) -> CachedObject:
+    found, value = _parse(raw, is_shared=True)
+    labels = msgspec.convert(value["metadata"], _LabelledMetadata).labels
     found.is_pod_tokens = labels is not None and labels.pod_uid is not None
     return found
 
 
-def parser_of(kind: str, most: int = deep_json.MAX_VALUES) -> Callable[[msgspec.Raw | bytes], CachedObject]:
+parse: BoundedParser[CachedObject] = BoundedParser(lambda raw: _parse(raw)[0])
+"""Parses an object of a list or a watch.
+
+Raises msgspec.DecodeError without usable metadata, and as `deep_json.decode` does. What it returns can be
+loaded.
+"""
+
+parse_with_spec: BoundedParser[CachedObject] = BoundedParser(_parse_with_spec)
+"""As `parse`, for kinds whose node or claim matters: Pods, PersistentVolumes."""
+
+parse_super: BoundedParser[CachedObject] = BoundedParser(lambda raw: _parse(raw, is_shared=True)[0])
+"""As `parse`, for kinds that the syncer writes in the super cluster beside others."""
+
+parse_super_pod: BoundedParser[CachedObject] = BoundedParser(
+    lambda raw: _with_spec(*_parse(raw, is_shared=True, parts=()))
+)
+"""As `parse_super` and `parse_with_spec`; of a pod only keys of metadata are taken away."""
+
+parse_secret: BoundedParser[CachedObject] = BoundedParser(_parse_secret)
+"""As `parse_super`, for Secrets: a tenant does not pay for those that the syncer makes."""
+
+
+def parser_of(kind: str, most: int = deep_json.MAX_VALUES) -> BoundedParser[CachedObject]:
     """How a tenant's objects of a kind are parsed: they have the shape of their kind, or are unreadable.
 
     And so are those of more than `most` values.
     """
-    base = parse_with_spec if kind in ("Pod", "PersistentVolume") else parse
-
-    def parsed(raw: msgspec.Raw | bytes) -> CachedObject:
-        if deep_json.has_too_many_values(raw, most):
-            raise msgspec.ValidationError(f"an object of more than {most} values")
-        shapes.check(kind, raw)
-        return base(raw)
-
-    return parsed
+    if kind in ("Pod", "PersistentVolume"):
+        return BoundedParser(lambda raw: _parse_with_spec(raw, kind), most)
+    return BoundedParser(lambda raw: _parse(raw, kind=kind)[0], most)

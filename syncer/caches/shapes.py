@@ -12,6 +12,8 @@ from typing import Any
 
 import msgspec
 
+from syncer.core.objects import Object
+
 Shape = Any
 """A type, `{field: shape}` for an object, `[shape]` for a list, or a `_Map`."""
 
@@ -28,7 +30,7 @@ class _NotNull:
 
 
 def _type(shape: Shape, name: str) -> Any:
-    """The type of which msgspec makes a decoder. Each field may be missing."""
+    """The type to which msgspec converts. Each field may be missing."""
     if isinstance(shape, _Map):
         return dict[str, _type(shape.values, name)]  # type: ignore[misc] # a type that is computed
     if isinstance(shape, list):
@@ -234,16 +236,13 @@ _OF_KIND: Mapping[str, Shape] = {
 
 # Of all other kinds too: custom resources have these two, if they have them, as objects.
 _ANY = {"status": _Map(Any)}
-_DECODERS = {
-    kind: msgspec.json.Decoder(_type({"metadata": _METADATA, **shape}, kind))
-    for kind, shape in _OF_KIND.items()
-}
-_OTHER = msgspec.json.Decoder(_type({"metadata": _METADATA, **_ANY}, "Other"))
+_TYPES = {kind: _type({"metadata": _METADATA, **shape}, kind) for kind, shape in _OF_KIND.items()}
+_OTHER = _type({"metadata": _METADATA, **_ANY}, "Other")
 
 
-def check(kind: str, raw: msgspec.Raw | bytes) -> None:
+def check(kind: str, value: Object) -> None:
     """Ask whether an object has the shape of its kind. Raises msgspec.ValidationError with the path."""
-    _DECODERS.get(kind, _OTHER).decode(raw)
+    msgspec.convert(value, _TYPES.get(kind, _OTHER))
 
 
 def path_and_message(reason: str) -> tuple[str, str]:

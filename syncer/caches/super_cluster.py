@@ -9,12 +9,11 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 
-import msgspec
-
 from daemonkit.fairness.scheduler import Account
 from daemonkit.kube.reflector import Reflector, Timing, Transport
 from daemonkit.kube.resources import NODES, PODS, SECRETS, SERVICES, Key
 from daemonkit.kube.store import Added, Change, DecodeFailed, Deleted, Modified, UndecodableDeleted
+from daemonkit.kube.watch import BoundedParser
 from daemonkit.tasks import Tasks
 from syncer.caches.cached_object import (
     CachedObject,
@@ -413,7 +412,7 @@ def _values(change: _ObjectChange) -> Iterable[CachedObject]:
             return (old,)
 
 
-def _parser(sync: KindSync) -> Callable[[msgspec.Raw | bytes], CachedObject]:
+def _parser(sync: KindSync) -> BoundedParser[CachedObject]:
     if sync.kind.resource == PODS:
         return parse_super_pod
     if sync.kind.resource == SECRETS:

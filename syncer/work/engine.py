@@ -6,6 +6,7 @@ carried out, fail and are tried again by themselves. Before each write to the su
 the namespace is asked again, because time has passed.
 """
 
+import asyncio
 import contextlib
 import hashlib
 import time
@@ -23,7 +24,7 @@ from daemonkit.kube.resources import Named
 from daemonkit.kube.store import DecodeFailed
 from daemonkit.tasks import Tasks
 from syncer.caches import shapes
-from syncer.caches.cached_object import has_moved
+from syncer.caches.cached_object import CachedObject, has_moved
 from syncer.core import unknown
 from syncer.core.field_ownership import note_foreign_fields
 from syncer.core.objects import Object, SyncedKind, annotations_of, is_deleting, version_of
@@ -58,6 +59,8 @@ from tenancy import keys
 SLOTS = 64
 # Plans of one item in a row, each with an object that was found in the way.
 _MAX_REPLANS = 3
+# Up to which an object is loaded, planned and written within a millisecond or two.
+_LARGE_BYTES = 64 << 10
 # After which a wait that lasts is reported.
 LOOK_AGAIN_S = 2.5
 
@@ -238,7 +241,12 @@ class Engine:
             return
         sync = self._kinds[item[0]]
         tenant = None if cached is None else cached.load()
+        await _give_way(cached)
         found = None if cached_super is None else cached_super.load()
+        await _give_way(cached_super)
+        if not _is_current(session, item, cached, cached_super):
+            self._queue.add(session, item)  # a plan is of what is there when it is made
+            return
         directions: Collection[Direction] = tuple(Direction)
         for _ in range(_MAX_REPLANS):
             existing = await self._plan_once(session, sync, item, tenant, found, directions)
@@ -297,6 +305,7 @@ class Engine:
             if isinstance(each, IssueTokens)
         }
         session.note_looked(item, looked if plan.is_stopped else _of_others(looked, item))
+        await _give_way(session.caches.of_tenant(item), session.caches.of_super(item))
         if plan.is_stopped:
             await self._report(session, item, plan, tenant)
         is_done = True
@@ -531,6 +540,26 @@ class Engine:
                 object=f"{item[1]}/{item[2]}",
                 reason=conflict.message,
             )
+
+
+def _is_current(
+    session: TenantSession, item: SyncKey, tenant: CachedObject | None, found: CachedObject | None
+) -> bool:
+    """Whether both objects are still the cached ones, of a tenant that is still synced."""
+    has_changed = has_moved(session.caches.of_tenant(item), _version(tenant)) or has_moved(
+        session.caches.of_super(item), _version(found)
+    )
+    return session.is_attached and not has_changed
+
+
+def _version(cached: CachedObject | None) -> str:
+    return "" if cached is None else cached.version
+
+
+async def _give_way(*cached: CachedObject | None) -> None:
+    """End the step, if it was one of a large object: to load, to plan and to write are steps of their own."""
+    if any(each is not None and each.json_bytes > _LARGE_BYTES for each in cached):
+        await asyncio.sleep(0)
 
 
 def _creates_in_super(plan: Plan) -> bool:

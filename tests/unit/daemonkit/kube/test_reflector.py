@@ -10,6 +10,7 @@ import pytest
 from daemonkit.kube.reflector import Reflector, Timing
 from daemonkit.kube.resources import CONFIG_MAPS
 from daemonkit.kube.store import Added, Change, Modified
+from daemonkit.kube.watch import LARGE_BYTES, BoundedParser
 from tests.unit.daemonkit.kube.reflector_environment import ConfigMap, ReflectorEnvironment, refused, running
 
 pytestmark = pytest.mark.asyncio
@@ -192,3 +193,45 @@ async def test_a_large_page_does_not_stall_other_tasks() -> None:
     async with running(reflector):
         await reflector.synced.wait()
     assert turns == [100] * 20 + [0]
+
+
+async def test_a_large_object_is_counted_and_parsed_in_two_steps() -> None:
+    """Each takes up to 20 ms, in a list as in a watch, and what came before it is delivered first."""
+    env = ReflectorEnvironment()
+    log: list[str] = []
+
+    def note(what: str) -> None:
+        log.append(what)
+        asyncio.get_running_loop().call_soon(log.append, "others")
+
+    class _Noting(BoundedParser[ConfigMap]):
+        def excess(self, raw: msgspec.Raw | bytes) -> str | None:
+            note("counted")
+            return super().excess(raw)
+
+    def parse(raw: msgspec.Raw | bytes) -> ConfigMap:
+        note("parsed")
+        return msgspec.json.decode(raw, type=ConfigMap)
+
+    def deliver(changes: Sequence[Change[ConfigMap]]) -> None:
+        note(f"delivered {len(changes)}")
+
+    reflector = Reflector(env.transport, CONFIG_MAPS, _Noting(parse), on_change=deliver)
+    env.put("a", text="x" * LARGE_BYTES)
+    async with running(reflector):
+        await reflector.synced.wait()
+        assert log[:5] == ["counted", "others", "parsed", "others", "delivered 1"]
+        await asyncio.sleep(1)
+        log.clear()
+        env.put("b")
+        env.put("c", text="x" * LARGE_BYTES)
+        await asyncio.sleep(1)
+    # One small object, and a large one: what came first is delivered before the other is looked at.
+    assert log[:2] == ["counted", "parsed"]
+    assert [each for each in log[2:] if each != "others"] == [
+        "delivered 1",
+        "counted",
+        "parsed",
+        "delivered 1",
+    ]
+    assert "others" in log[log.index("counted", 1) : log.index("parsed", 2)]

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+import asyncio
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
@@ -8,7 +9,7 @@ import pytest
 from daemonkit.kube.client import ApiError
 from daemonkit.kube.resources import PODS, Status
 from daemonkit.tasks import Tasks
-from syncer.caches.cached_object import parse
+from syncer.caches.cached_object import CachedObject, parse
 from syncer.core.objects import SyncedKind
 from syncer.core.plan import Create, Direction, Half, Patch, Plan, Refusal, Side
 from syncer.metrics import SyncerMetrics
@@ -49,6 +50,7 @@ class _AnsweringSession:
         self.is_attached = True
         self.last_error = ""
         self.pod = POD
+        self.added = 0
 
     async def _of_tenant(self, method: str, *_: Any, **__: Any) -> bytes:
         self.writes.append(f"tenant {method}")
@@ -107,9 +109,23 @@ class _AnsweringSession:
     def add_after(self, _: object, __: object, delay_s: float) -> None:
         self.delayed.append(delay_s)
 
+    def add(self, *_: object) -> None:
+        self.added += 1
+
     def forget(self, *_: object) -> None: ...
 
     def done(self, *_: object) -> None: ...
+
+
+class _Turns:
+    """What is done in one turn of the loop, beside a task that always has work."""
+
+    def __init__(self) -> None:
+        self.log: list[str] = []
+
+    def note(self, what: str) -> None:
+        self.log.append(what)
+        asyncio.get_running_loop().call_soon(self.log.append, "others")
 
 
 class _OneItem:
@@ -118,7 +134,7 @@ class _OneItem:
     def __init__(self, world: _AnsweringSession, plan: Plan = PLAN) -> None:
         any_world = cast("Any", world)
         self.plan = plan
-        kind = cast("Any", SimpleNamespace(plan=lambda *_: self.plan))
+        self.kind = kind = cast("Any", SimpleNamespace(plan=lambda *_: self.plan))
         self._world, self._slots = any_world, Slots(1)
         rest = SyncerMetrics(), any_world, any_world, any_world, Tasks("test"), self._slots
         self._engine = Engine({"Pod": kind}, any_world, *rest)
@@ -214,3 +230,43 @@ async def test_a_fault_of_ours_in_one_direction_is_its_own() -> None:
     world.super_client = cast("Any", None)
     await _work(world, Plan(Half((RESIZE,)), Half((SHOW,))))
     assert (world.writes, world.retried) == (["tenant PATCH"], [Direction.DOWN])
+
+
+async def test_a_large_object_is_loaded_planned_and_written_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = _AnsweringSession(detaches=False)
+    world.pod = POD.replace(b"{", b'{"text":"%s",' % (b"x" * 100_000), 1)
+    turns = _Turns()
+    worker = _OneItem(world, Plan(Half((RESIZE,))))
+    load, write = CachedObject.load, world.super_client.request
+
+    def loaded(cached: CachedObject) -> Any:
+        turns.note("load")
+        return load(cached)
+
+    def planned(*_: object) -> Plan:
+        turns.note("plan")
+        return worker.plan
+
+    async def written(*args: Any, **kwargs: Any) -> Any:
+        turns.note("write")
+        return await write(*args, **kwargs)
+
+    monkeypatch.setattr(CachedObject, "load", loaded)
+    worker.kind.plan = planned
+    world.super_client.request = written
+    await worker.work()
+    assert turns.log[:5] == ["load", "others", "plan", "others", "write"]
+
+
+async def test_a_large_object_that_changes_meanwhile_is_queued_again() -> None:
+    """A plan is of what is there when it is made."""
+    world = _AnsweringSession(detaches=False)
+    world.pod = POD.replace(b"{", b'{"text":"%s",' % (b"x" * 100_000), 1)
+    worker = _OneItem(world, Plan(Half((RESIZE,))))
+
+    def change() -> None:
+        world.pod = world.pod.replace(b'"7"', b'"8"')
+
+    asyncio.get_running_loop().call_soon(change)
+    await worker.work()
+    assert (world.writes, world.added) == ([], 1)
