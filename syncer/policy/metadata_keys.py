@@ -151,7 +151,12 @@ def _is_harmless(key: str, policy: MetadataPolicy, opaque_domains: tuple[str, ..
 def is_of_any(key: str, domains: tuple[str, ...]) -> bool:
     """Whether the key's domain is one of these, or below one."""
     domain, slash, _ = key.rpartition("/")
-    return bool(slash) and any(domain == each or domain.endswith("." + each) for each in domains)
+    if not slash:
+        return False
+    for each in domains:  # each key of each plan comes here: a generator takes three times as long
+        if domain.endswith(each) and (len(domain) == len(each) or domain[-len(each) - 1] == "."):
+            return True
+    return False
 
 
 def rules_for(kind: str, policy: SyncPolicy, opaque_domains: tuple[str, ...], *, is_open: bool) -> KeyRules:

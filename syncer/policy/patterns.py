@@ -45,6 +45,8 @@ class Patterns:
 
     def match(self, name: str) -> bool:
         """Whether an entry stands for this name."""
+        if not self.entries:
+            return False
         if name in self.exact or name.startswith(self.prefixes) or name.endswith(self.suffixes):
             return True
         for part in self.parts:
