@@ -72,6 +72,8 @@ _SLICE_OBJECTS = 100
 _SLICE_BYTES = 256 << 10
 # Of a piece of a watch: a hundred small events fit into 16 KiB.
 _SLICE_EVENTS = 32
+# Of a list, what is delivered in one step. A handler of vc-syncer takes 5 to 10 us for a change.
+_PART_CHANGES = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +120,8 @@ class Reflector(Generic[T]):
     - `may_be_absent`: the resource need not be installed. A server that has never had it answers 404, which
       counts as synced and empty, and is asked again. (Since Kubernetes 1.23 a starting server answers 503 for
       resources that it may serve later: k8s.io/apiserver, util/notfoundhandler.) A later 404 removes nothing.
+    - `delivers_parts`: the changes of a list come in several batches, each a step of its own. Deletions come
+      first, `is_relisting` lasts from the first batch to the last, and `resource_version` follows with that.
     - `on_change` is called after each batch of changes is stored, without an await in between; it must not
       raise. It is also called for an empty first list: synced without objects differs from not synced. And
       when a namespace begins or ceases to have filtered names.
@@ -138,6 +142,7 @@ class Reflector(Generic[T]):
         annotations: type[msgspec.Struct] | None = None,
         budget: ByteBudget[T] | None = None,
         may_be_absent: bool = False,
+        delivers_parts: bool = False,
         on_change: Callable[[Sequence[Change[T]]], None] | None = None,
         timing: Timing | None = None,
         clock: Callable[[], float] = time.monotonic,
@@ -155,6 +160,7 @@ class Reflector(Generic[T]):
         self._notes_filtered = notes_filtered
         self._filtered: dict[str, set[str]] = {}
         self._may_be_absent = may_be_absent
+        self._delivers_parts = delivers_parts
         self.is_absent = False
         self._on_change = on_change
         self._timing = timing or Timing()
@@ -208,7 +214,7 @@ class Reflector(Generic[T]):
 
     @property
     def is_relisting(self) -> bool:
-        """Whether the changes come from a list: it lacks an object, while an event confirms its deletion."""
+        """Whether changes come from a list: it lacks an object, while an event confirms its deletion."""
         return self._is_relisting
 
     @property
@@ -355,8 +361,13 @@ class Reflector(Generic[T]):
             params.pop("resourceVersion", None)
             params.pop("resourceVersionMatch", None)
             params["continue"] = page.metadata.continue_
+        found = await _in_steps(self._store.comparing(items, version))
+        changes = found.changes
+        if self._delivers_parts:
+            *parts, changes = found.parts(_PART_CHANGES)
+            await self._take_parts(parts)
         # No await from here: the store, the handlers and `synced` change as one.
-        changes = self._store.replace(items, version)
+        self._store.take(found)
         is_due = self.is_absent or not self.synced.is_set() or filtered.keys() != self._filtered.keys()
         self._filtered = filtered
         self._is_relisting = True
@@ -364,6 +375,17 @@ class Reflector(Generic[T]):
         self._is_relisting = self.is_absent = False
         self._confirmed(asked_at, Action.LIST)
         self.synced.set()
+
+    async def _take_parts(self, parts: Sequence[Sequence[Change[T]]]) -> None:
+        """Take over the first parts of a list. It is known as a whole with the last one."""
+        self._is_relisting = True
+        try:
+            for part in parts:
+                self._store.take_part(part)
+                self._deliver(part, is_due=False)
+                await asyncio.sleep(0)
+        finally:
+            self._is_relisting = False
 
     def _accept_absence(self) -> bool:
         """Take a 404 as an empty first list, where the resource need not be installed."""

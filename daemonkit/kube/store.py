@@ -5,7 +5,7 @@ The resource version never goes back: a list from a cache that lags, or from a r
 deleted objects and their former owners. Such a list is refused whole.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Generic, TypeVar
@@ -74,6 +74,36 @@ def key_of(metadata: Identity) -> Key:
     return metadata.namespace, metadata.name
 
 
+# Of a list, what is compared in one step: within some milliseconds.
+_PIECE = 5_000
+
+
+@dataclass(frozen=True, slots=True)
+class Replacement(Generic[T]):
+    """What a list has, and the changes to it from what is held, deletions first."""
+
+    objects: dict[Key, T]
+    failures: dict[Key, DecodeFailed]
+    version: str
+    changes: list[Change[T]]
+
+    def parts(self, most: int) -> Iterator[list[Change[T]]]:
+        """The changes in parts of about so many; those of one object are in one part."""
+        failed = {each.key: each for each in self.changes if isinstance(each, DecodeFailed)}
+        part: list[Change[T]] = []
+        for change in self.changes:
+            if isinstance(change, DecodeFailed):
+                if failed.pop(change.key, None) is None:
+                    continue  # it was with the end of the object
+            elif len(part) >= most and part[-1].key != change.key:
+                yield part
+                part = []
+            part.append(change)
+            if isinstance(change, Deleted) and (unreadable := failed.pop(change.key, None)) is not None:
+                part.append(unreadable)
+        yield part
+
+
 class Store(Generic[T]):
     """Objects by (namespace, name), at one resource version.
 
@@ -110,31 +140,69 @@ class Store(Generic[T]):
         Raises RegressedError if the list is older than what is held, GarbageError if it has no
         version; nothing is changed then.
         """
+        steps = self.comparing(items, version)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                found: Replacement[T] = end.value
+                self.take(found)
+                return found.changes
+
+    def comparing(
+        self, items: Iterable[Put[T] | Undecodable], version: str
+    ) -> Generator[None, None, "Replacement[T]"]:
+        """Compare a list with what is held, as `replace` does; yields between two pieces of the work.
+
+        Nothing is changed before `take`, and nothing else may change the store until then.
+        """
         if not version:
             raise GarbageError("a list without a resource version")
         self._refuse_older(version)
         objects: dict[Key, T] = {}
         failures: dict[Key, DecodeFailed] = {}
-        for item in items:
+        for count, item in enumerate(items, 1):
             if isinstance(item, Put):
                 objects[key_of(item.value.metadata)] = item.value
             else:
                 failures[key_of(item.metadata)] = _decode_failed(item)
-        gone: list[Change[T]] = []
+            if count % _PIECE == 0:
+                yield
         changes: list[Change[T]] = []
-        for key, old in self._objects.items():
+        for count, (key, old) in enumerate(self._objects.items(), 1):
             if key not in objects:
-                gone.append(Deleted(key, old))
-        for key, value in objects.items():
+                changes.append(Deleted(key, old))
+            if count % _PIECE == 0:
+                yield
+        for count, (key, value) in enumerate(objects.items(), 1):
             changes += _difference(key, self._objects.get(key), value)
+            if count % _PIECE == 0:
+                yield
         changes += [each for key, each in failures.items() if self._decode_failures.get(key) != each]
         changes += [
             UndecodableDeleted(key)
             for key in self._decode_failures
             if key not in failures and key not in objects
         ]
-        self._objects, self._decode_failures, self._version = objects, failures, version
-        return gone + changes
+        return Replacement(objects, failures, version, changes)
+
+    def take_part(self, changes: Iterable[Change[T]]) -> None:
+        """Take over some changes of a `Replacement`, in their order; the version stays until `take`."""
+        for change in changes:
+            match change:
+                case Added(key, value) | Modified(key, _, value):
+                    self._objects[key] = value
+                    self._decode_failures.pop(key, None)
+                case Deleted(key):
+                    self._objects.pop(key, None)
+                case DecodeFailed(key):
+                    self._decode_failures[key] = change
+                case UndecodableDeleted(key):
+                    self._decode_failures.pop(key, None)
+
+    def take(self, found: "Replacement[T]") -> None:
+        """Hold what a list has."""
+        self._objects, self._decode_failures, self._version = found.objects, found.failures, found.version
 
     def apply(self, event: Put[T] | Removed | Undecodable | Bookmark) -> list[Change[T]]:
         """Take over one event. Raises RegressedError, and changes nothing then, if it is older."""

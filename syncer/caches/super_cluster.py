@@ -108,6 +108,7 @@ class SuperCaches:
             _parser(sync),
             label_selector=_selector(sync),
             may_be_absent=True,
+            delivers_parts=True,
             on_change=lambda changes: self._changed(sync, changes),
             timing=timing,
         )

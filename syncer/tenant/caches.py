@@ -55,7 +55,7 @@ class TenantCaches:
         self._namespaces = namespaces
         self.budget: ByteBudget[CachedObject] = ByteBudget(max_bytes, lambda each: each.size_bytes)
         self.nodes: Reflector[CachedObject] = Reflector(
-            reader, NODES, parse, budget=self.budget, on_change=owner.nodes_changed
+            reader, NODES, parse, budget=self.budget, delivers_parts=True, on_change=owner.nodes_changed
         )
         self.reflectors: dict[str, Reflector[CachedObject]] = {
             name: self._follow(sync) for name, sync in kinds.items() if name not in NOT_WATCHED
@@ -69,6 +69,7 @@ class TenantCaches:
             parser_of(kind, _most_values(sync)),
             budget=self.budget,
             may_be_absent=True,
+            delivers_parts=True,
             on_change=lambda changes: self._owner.objects_changed(kind, changes),
         )
 
@@ -85,6 +86,12 @@ class TenantCaches:
     @property
     def has_synced(self) -> bool:
         return all(each.synced.is_set() for each in self.reflectors.values())
+
+    @property
+    def is_relisting(self) -> bool:
+        """Whether a part of a list is known, and what else it lacks is not."""
+        both = (*self.reflectors.values(), *self._super.reflectors.values())
+        return any(each.is_relisting for each in both)
 
     @property
     def failure(self) -> Failure | None:

@@ -18,6 +18,8 @@ GATHER_S = 1.0
 class ObjectCounts(Protocol):
     """The part of `TenantCaches` by which a judgement is made."""
 
+    @property
+    def is_relisting(self) -> bool: ...
     def known(self, side: Side) -> Mapping[str, int]: ...
     def contents(self, item: SyncKey) -> Mapping[str, int]: ...
 
@@ -70,10 +72,13 @@ class DeletionJudge:
         if is_sure or (self.has_patrolled and not deletions.is_suspected(side, item)):
             return True
         deletions.propose(side, item)
+        self._judge_later()
+        return False
+
+    def _judge_later(self) -> None:
         if not self._is_judging:
             self._is_judging = True
             self._tasks.spawn(self._judge_soon(), "judge deletions")
-        return False
 
     async def _judge_soon(self) -> None:
         await asyncio.sleep(GATHER_S)
@@ -82,6 +87,9 @@ class DeletionJudge:
 
     def judge(self) -> None:
         """Have the guard judge what is missing without an event, and plan again what it allows."""
+        if self._counts.is_relisting:
+            self._judge_later()  # what a part of a list lacks may seem few
+            return
         for side in Side:
             items = self._deletions.unconfirmed(side)
             if not items and side not in self._deletions.holds():

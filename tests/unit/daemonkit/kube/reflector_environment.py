@@ -43,6 +43,7 @@ class ReflectorEnvironment:
         *,
         notes_filtered: Callable[[Identity], bool] | None = None,
         may_be_absent: bool = False,
+        delivers_parts: bool = False,
         budget: ByteBudget[ConfigMap] | None = None,
     ) -> None:
         self.storage = Storage()
@@ -61,6 +62,7 @@ class ReflectorEnvironment:
             notes_filtered=notes_filtered,
             transform=transform,
             may_be_absent=may_be_absent,
+            delivers_parts=delivers_parts,
             budget=budget,
             on_change=self._checked,
             timing=timing,

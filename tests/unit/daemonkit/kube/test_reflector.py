@@ -235,3 +235,25 @@ async def test_a_large_object_is_counted_and_parsed_in_two_steps() -> None:
         "delivered 1",
     ]
     assert "others" in log[log.index("counted", 1) : log.index("parsed", 2)]
+
+
+async def test_the_changes_of_a_list_are_delivered_in_parts() -> None:
+    """A handler of 100 000 changes takes a second. Each part is stored as it is delivered."""
+    env = ReflectorEnvironment(delivers_parts=True)
+    names = [f"c-{number}" for number in range(1_200)]
+    for name in names:
+        env.put(name)
+    async with env.running():
+        await env.reflector.synced.wait()
+        assert (env.batches, len(env.mirror)) == (3, 1_200)
+        # The watch has ended, so that only a list shows what has gone.
+        for name in names[:1_100]:
+            env.delete(name)
+        env.put("new")
+        env.storage.compact()
+        env.transport.failures = [refused(410)]
+        env.transport.cut()
+        await asyncio.sleep(10)
+        assert env.is_converged()
+    assert env.by_list[:3] == [True] * 3
+    assert not env.reflector.is_relisting

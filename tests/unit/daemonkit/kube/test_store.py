@@ -1,6 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
+import itertools
+from collections.abc import Generator
+
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from daemonkit.kube.resources import ObjectMeta
 from daemonkit.kube.store import (
@@ -10,6 +15,7 @@ from daemonkit.kube.store import (
     Deleted,
     Modified,
     RegressedError,
+    Replacement,
     Store,
     UndecodableDeleted,
 )
@@ -128,3 +134,64 @@ def test_a_list_without_an_undecodable_object_deletes_it() -> None:
     undecodable = Undecodable(ObjectMeta(name="a", namespace="n", resource_version="2"), "odd")
     assert store.apply(undecodable) == [DecodeFailed(KEY_A, "odd")]
     assert changes_of(store, "3") == [UndecodableDeleted(KEY_A)]
+
+
+def test_a_list_is_compared_in_pieces() -> None:
+    """100 000 objects are none that one step has time for, and nothing is changed before the end."""
+    store: Store[Thing] = Store()
+    changes_of(store, "1", *(thing(f"a{n}", "1") for n in range(12_000)))
+    steps = store.comparing([Put(thing(f"b{n}", "2")) for n in range(12_000)], "2")
+    pieces = 0
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            found = end.value
+            break
+        pieces += 1
+        assert (len(store.objects), store.version) == (12_000, "1")
+    assert pieces == 6
+    assert len(found.changes) == 24_000
+
+
+_STATES = st.dictionaries(
+    st.sampled_from("abcdef"), st.tuples(st.sampled_from("uv"), st.sampled_from("12"), st.booleans())
+)
+
+
+def _listed(state: dict[str, tuple[str, str, bool]], version: int) -> list[Put[Thing] | Undecodable]:
+    items: list[Put[Thing] | Undecodable] = []
+    for name, (uid, own, is_readable) in state.items():
+        value = thing(name, f"{version}{own}", uid)
+        items.append(Put(value) if is_readable else Undecodable(value.metadata, "why"))
+    return items
+
+
+@given(before=_STATES, after=_STATES, most=st.integers(1, 4))
+def test_a_list_in_parts_is_the_list(
+    before: dict[str, tuple[str, str, bool]], after: dict[str, tuple[str, str, bool]], most: int
+) -> None:
+    whole: Store[Thing] = Store()
+    parted: Store[Thing] = Store()
+    for store in (whole, parted):
+        store.replace(_listed(before, 1), "10")
+    changes = whole.replace(_listed(after, 2), "20")
+    found = _ended(parted.comparing(_listed(after, 2), "20"))
+    parts = list(found.parts(most))
+    for part in parts:
+        parted.take_part(part)
+    assert (dict(parted.objects), parted.decode_failures) == (dict(whole.objects), whole.decode_failures)
+    assert sorted(map(repr, itertools.chain(*parts))) == sorted(map(repr, changes))
+    of_keys = [{each.key for each in part} for part in parts]
+    assert all(not one & other for one, other in itertools.combinations(of_keys, 2))
+    parted.take(found)
+    assert (dict(parted.objects), parted.version) == (dict(whole.objects), "20")
+
+
+def _ended(steps: Generator[None, None, Replacement[Thing]]) -> Replacement[Thing]:
+    try:
+        while True:
+            next(steps)
+    except StopIteration as end:
+        found: Replacement[Thing] = end.value
+        return found

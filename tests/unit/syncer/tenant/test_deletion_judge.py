@@ -22,6 +22,7 @@ class _JudgedTenant:
         self.tenant = TenantCluster("red", "tenants", "one", "vc-1")
         self.again: list[SyncKey] = []
         self.changes = 0
+        self.is_relisting = False
         self.tasks = Tasks("test")
         self.deletions = Deletions("red", lambda: "token", lambda: 0.0, held)
         self.judge = DeletionJudge(self, self.deletions, self, self.tasks, has_reported=bool(held))
@@ -78,3 +79,21 @@ async def test_what_a_condition_holds_ends_if_nothing_is_missing() -> None:
     tenant.judge.end_first_patrol()
     tenant.judge.judge()
     assert tenant.changes == 1
+
+
+async def test_nothing_is_judged_by_a_part_of_a_list() -> None:
+    """A list that lacks all comes in parts, and the first of them may seem few."""
+    tenant = _JudgedTenant()
+    tenant.judge.end_first_patrol()
+    tenant.is_relisting = True
+    tenant.deletions.suspect(Side.SUPER, ITEMS[0])
+    assert tenant.ask(ITEMS[0]) == [False]
+    tenant.judge.judge()
+    await asyncio.sleep(2)
+    assert (tenant.again, tenant.changes) == ([], 0)
+    for item in ITEMS:
+        tenant.deletions.suspect(Side.SUPER, item)
+    tenant.is_relisting = False
+    assert tenant.ask(*ITEMS) == [False] * len(ITEMS)
+    await asyncio.sleep(2)
+    assert (tenant.again, tenant.changes) == ([], 1)
