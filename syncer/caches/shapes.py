@@ -15,7 +15,7 @@ import msgspec
 from syncer.core.objects import Object
 
 Shape = Any
-"""A type, `{field: shape}` for an object, `[shape]` for a list, or a `_Map`."""
+"""A type, `{field: shape}` for an object, `[shape]` for a list, a `_Map`, or a `_Required` field."""
 
 
 class _Map:
@@ -29,6 +29,13 @@ class _NotNull:
     """A text that is no null where it is there."""
 
 
+class _Required:
+    """A field without which there is no such object."""
+
+    def __init__(self, shape: Shape) -> None:
+        self.shape = shape
+
+
 def _type(shape: Shape, name: str) -> Any:
     """The type to which msgspec converts. Each field may be missing."""
     if isinstance(shape, _Map):
@@ -39,11 +46,13 @@ def _type(shape: Shape, name: str) -> Any:
         return shape
     fields = [_field(f"f{number}", below, f"{name}_{number}") for number, below in enumerate(shape.values())]
     renamed = {f"f{number}": field for number, field in enumerate(shape)}
-    return msgspec.defstruct(name, fields, rename=renamed, frozen=True, gc=False)
+    return msgspec.defstruct(name, fields, rename=renamed, frozen=True, gc=False, kw_only=True)
 
 
-def _field(field: str, shape: Shape, name: str) -> tuple[str, Any, Any]:
+def _field(field: str, shape: Shape, name: str) -> tuple[str, Any] | tuple[str, Any, Any]:
     """Go writes null for a list, a map or a pointer without a value, but never for a structure or a name."""
+    if isinstance(shape, _Required):
+        return field, _type(shape.shape, name)
     if shape is _NotNull:
         return field, str, ""
     if isinstance(shape, dict):
@@ -75,7 +84,7 @@ _LOAD_BALANCER = {"loadBalancer": {"ingress": [{"ip": str, "hostname": str}]}}
 
 _CONTAINER = {
     **dict.fromkeys(("name", "image", "imagePullPolicy"), str),
-    "env": [{"name": str, "value": str, "valueFrom": _FIELD}],
+    "env": [{"name": _Required(str), "value": str, "valueFrom": _FIELD}],
     "envFrom": [{"configMapRef": _NAMED, "secretRef": _NAMED, "prefix": str}],
     "resources": {"requests": _Map(_QUANTITY), "limits": _Map(_QUANTITY)},
     "volumeMounts": [_NAMED],
@@ -119,36 +128,37 @@ _CONTAINER_STATUS = {
     "volumeMounts": [_NAMED],
     "state": {"running": {"startedAt": str}, "waiting": {"reason": str}, "terminated": {"exitCode": int}},
 }
-_POD = {
-    "spec": {
-        **{field: [_CONTAINER] for field in ("containers", "initContainers", "ephemeralContainers")},
-        **dict.fromkeys(("nodeName", "serviceAccountName", "runtimeClassName", "dnsPolicy"), str),
-        **dict.fromkeys(("hostname", "subdomain", "schedulerName"), str),
-        **dict.fromkeys(("terminationGracePeriodSeconds", "activeDeadlineSeconds"), int),
-        **dict.fromkeys(("enableServiceLinks", "hostNetwork", "setHostnameAsFQDN"), bool),
-        "volumes": [_VOLUME],
-        "tolerations": [{**dict.fromkeys(("key", "operator", "value", "effect"), str)}],
-        "nodeSelector": _TEXTS,
-        "affinity": {
-            "nodeAffinity": {
-                "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [_NODE_TERM]},
-                "preferredDuringSchedulingIgnoredDuringExecution": [{"preference": _NODE_TERM}],
-            },
-            "podAffinity": _POD_TERMS,
-            "podAntiAffinity": _POD_TERMS,
+_POD_SPEC = {
+    **{field: [_CONTAINER] for field in ("containers", "initContainers", "ephemeralContainers")},
+    **dict.fromkeys(("nodeName", "serviceAccountName", "runtimeClassName", "dnsPolicy"), str),
+    **dict.fromkeys(("hostname", "subdomain", "schedulerName"), str),
+    **dict.fromkeys(("terminationGracePeriodSeconds", "activeDeadlineSeconds"), int),
+    **dict.fromkeys(("enableServiceLinks", "hostNetwork", "setHostnameAsFQDN"), bool),
+    "volumes": [_VOLUME],
+    "tolerations": [{**dict.fromkeys(("key", "operator", "value", "effect"), str)}],
+    "nodeSelector": _TEXTS,
+    "affinity": {
+        "nodeAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [_NODE_TERM]},
+            "preferredDuringSchedulingIgnoredDuringExecution": [{"preference": _NODE_TERM}],
         },
-        "topologySpreadConstraints": [{"labelSelector": _SELECTOR, "matchLabelKeys": [str]}],
-        "readinessGates": [{"conditionType": str}],
-        "schedulingGates": [_NAMED],
-        "hostAliases": [{"ip": str, "hostnames": [str]}],
-        "imagePullSecrets": [_NAMED],
-        "securityContext": {"fsGroup": int, "runAsUser": int},
-        "dnsConfig": {
-            "nameservers": [str],
-            "searches": [str],
-            "options": [{"name": str, "value": str}],
-        },
+        "podAffinity": _POD_TERMS,
+        "podAntiAffinity": _POD_TERMS,
     },
+    "topologySpreadConstraints": [{"labelSelector": _SELECTOR, "matchLabelKeys": [str]}],
+    "readinessGates": [{"conditionType": str}],
+    "schedulingGates": [_NAMED],
+    "hostAliases": [{"ip": str, "hostnames": [str]}],
+    "imagePullSecrets": [_NAMED],
+    "securityContext": {"fsGroup": int, "runAsUser": int},
+    "dnsConfig": {
+        "nameservers": [str],
+        "searches": [str],
+        "options": [{"name": str, "value": str}],
+    },
+}
+_POD = {
+    "spec": _Required(_POD_SPEC),
     "status": {
         **dict.fromkeys(("phase", "qosClass", "podIP", "hostIP", "message", "reason"), str),
         "containerStatuses": [_CONTAINER_STATUS],

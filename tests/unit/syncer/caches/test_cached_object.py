@@ -224,7 +224,7 @@ def test_what_goes_down_has_no_more_values_than_a_step_plans(kind: str) -> None:
     parser = parser_of(kind, MAX_PLANNED_VALUES)
 
     def body(values: int) -> bytes:
-        return b'{"metadata":{"name":"a"},"more":[' + b",".join([b"0"] * values) + b"]}"
+        return b'{"metadata":{"name":"a"},"spec":{},"more":[' + b",".join([b"0"] * values) + b"]}"
 
     assert parser(body(MAX_PLANNED_VALUES - 10)).metadata.name == "a"
     with pytest.raises(msgspec.ValidationError, match=f"more than {MAX_PLANNED_VALUES} values"):

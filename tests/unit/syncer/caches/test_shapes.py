@@ -182,6 +182,15 @@ def _with(value: Object, path: tuple[Any, ...], other: Any) -> Object:
     return found
 
 
+def _without(value: Object, path: tuple[Any, ...]) -> Object:
+    found: Object = copy.deepcopy(value)
+    at: Any = found
+    for key in path[:-1]:
+        at = at[key]
+    del at[path[-1]]
+    return found
+
+
 def _view() -> FakeView:
     seen = view()
     seen.policy = PERMISSIVE
@@ -235,6 +244,30 @@ def test_no_value_of_any_field_makes_a_plan_fail(kind: str) -> None:
                 except Exception as error:
                     raise AssertionError(f"{kind} {path} = {other!r}, found: {found is not None}") from error
     assert refused < tried
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_missing_field_makes_a_plan_fail(kind: str) -> None:
+    sync = KINDS[kind]
+    sample = _sample(sync)
+    below = _below(sync, sample)
+    parse = parser_of(kind)
+    failed: list[str] = []
+    for path in _paths(sample):
+        if path in (("metadata",), ("metadata", "name"), ("metadata", "namespace")):
+            continue
+        try:
+            tenant = parse(json.dumps(_without(sample, path)).encode()).load()
+        except msgspec.ValidationError:
+            continue  # its author reads so
+        for found in (None, below):
+            try:
+                sync.plan(
+                    (tenant["metadata"].get("namespace", ""), "a"), tenant, copy.deepcopy(found), _view()
+                )
+            except Exception as error:  # noqa: BLE001 - whatever it is
+                failed.append(f"{path}, found: {found is not None}: {error!r}")
+    assert failed == []
 
 
 def test_a_custom_resource_may_have_anything_but_its_metadata() -> None:
