@@ -11,6 +11,7 @@ object's own size is a sum, and what grows with a product of two lists is the wo
 """
 
 import gc
+import itertools
 import json
 import random
 import re
@@ -18,6 +19,7 @@ import sys
 import tracemalloc
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 Sizes = Mapping[str, int]
@@ -32,9 +34,14 @@ _SCHEMAS = json.loads((Path(__file__).parent / "kube_schemas" / "schemas.json").
 _MAX_NESTING = 1
 CHARS = 16
 """Of a text so many characters are one step."""
-_FIRST = 6
+_FIRST = 2
 """Sizes that are measured are this, twice and four times as much."""
 _LARGER = 48
+_BASE = 4
+"""Blocks of a text that is pumped, beside its size: above the 63 characters of names and labels."""
+_NOISE = 4
+"""Steps. Where each pair of two lists takes one there are 24 more, and 12 where a search ends half-way."""
+_BLOCKS = 4
 
 
 class _Counter:
@@ -60,10 +67,6 @@ class Text(str):
     def __ne__(self, other: object) -> bool:
         charge(1 + (len(self) // CHARS if isinstance(other, str) else 0))
         return str.__ne__(self, other)
-
-    def __lt__(self, other: str) -> bool:
-        charge(1)
-        return str.__lt__(self, other)
 
     def __hash__(self) -> int:
         charge(1)
@@ -107,14 +110,17 @@ def steps(call: Callable[[], object]) -> int:
     return _Counter.steps
 
 
-def _trace(frame: object, event: str, arg: object) -> Callable[..., Any]:
+def _trace(frame: FrameType, event: str, arg: object) -> Callable[..., Any] | None:
+    # What `Text` does counts itself.
+    if frame.f_code.co_filename == __file__:
+        return None
     # A line of a loop or a comprehension is one in each turn.
-    charge(1)
+    _Counter.steps += 1
     return _trace
 
 
-def _profile(frame: object, event: str, arg: Any) -> None:
-    if event == "c_call":
+def _profile(frame: FrameType, event: str, arg: Any) -> None:
+    if event == "c_call" and frame.f_code.co_filename != __file__:
         subject = getattr(arg, "__self__", None)
         charge(1 + (len(subject) // CHARS if isinstance(subject, str | bytes) else 0))
 
@@ -218,43 +224,53 @@ class Schema:
                 return 1
             case _:
                 own = f"{re.split(r'[.]', path)[-1].removesuffix('[]')}-{where}"
-                return text(own + "x" * (size * CHARS))
+                return text(own + "x" * ((size + _BASE) * CHARS if size else 0))
 
 
 def superlinear(
-    measure: Callable[[Sizes], int], places: Sequence[str], *, tolerated: Collection[str] = (), seed: int = 0
+    measure: Callable[[Sizes], int],
+    places: Sequence[str],
+    *,
+    tolerated: Collection[str] = (),
+    seed: int = 0,
+    first: int = _FIRST,
+    noise: int = _NOISE,
 ) -> list[str]:
     """Sets of places whose doubling more than doubles the work, by the fewest that do it together.
 
     `measure` makes an object of these sizes and counts the work on it. All places are pumped together, then
-    in random halves, since what ends a loop early at one of them may hide another.
+    by halves, since what ends a loop early at one of them may hide another. Sorting counts as linear. The
+    sizes are `first`, twice and four times as much, and `noise` steps more are no finding: where caches stay
+    warm or values take turns, both are to be larger.
     """
     draw = random.Random(seed)  # noqa: S311 - a draw that repeats
     found: list[str] = []
     left = [each for each in places if each not in tolerated]
-    groups = [left]
-    for _ in range(2):
-        shuffled = draw.sample(left, len(left))
-        groups += [shuffled[: len(left) // 2], shuffled[len(left) // 2 :]]
+    # Each two of the places are together in one of these, without most of the others.
+    shuffled = draw.sample(left, len(left))
+    blocks = [shuffled[at::_BLOCKS] for at in range(_BLOCKS)]
+    groups = [left, *(one + other for one, other in itertools.combinations(blocks, 2))]
+
+    def is_superlinear(pumped: Sequence[str]) -> bool:
+        return _excess(measure, pumped, first) > noise
+
     for group in groups:
         remaining = [each for each in group if not any(each in known.split(" x ") for known in found)]
-        while remaining and _excess(measure, remaining) > 0:
-            culprits = _fewest(measure, remaining)
-            factor = _factor(measure, culprits)
-            if factor > 2.6:
+        while remaining and is_superlinear(remaining):
+            culprits = _fewest(is_superlinear, remaining)
+            if _is_product(measure, culprits, first):
                 found.append(" x ".join(sorted(culprits)))
             remaining = [each for each in remaining if each not in culprits]
     return sorted(set(found))
 
 
-def _excess(measure: Callable[[Sizes], int], places: Sequence[str], first: int = _FIRST) -> int:
+def _excess(measure: Callable[[Sizes], int], places: Sequence[str], first: int) -> int:
     """The work that four times the size takes beyond what twice the size foretells; 0 is linear."""
     one, two, four = (measure(dict.fromkeys(places, first * factor)) for factor in (1, 2, 4))
-    # Sorting takes a little more than linear.
-    return (four - two) - 2 * (two - one) - 20 * first
+    return (four - two) - 2 * (two - one)
 
 
-def _fewest(measure: Callable[[Sizes], int], places: Sequence[str]) -> list[str]:
+def _fewest(is_superlinear: Callable[[Sequence[str]], bool], places: Sequence[str]) -> list[str]:
     """A smallest set that is still superlinear (delta debugging)."""
     culprits = list(places)
     parts = 2
@@ -263,7 +279,7 @@ def _fewest(measure: Callable[[Sizes], int], places: Sequence[str]) -> list[str]
         chunks = [culprits[at : at + size] for at in range(0, len(culprits), size)]
         for chunk in chunks:
             rest = [each for each in culprits if each not in chunk]
-            if rest and _excess(measure, rest) > 0:
+            if rest and is_superlinear(rest):
                 culprits, parts = rest, max(2, parts - 1)
                 break
         else:
@@ -273,7 +289,8 @@ def _fewest(measure: Callable[[Sizes], int], places: Sequence[str]) -> list[str]
     return culprits
 
 
-def _factor(measure: Callable[[Sizes], int], places: Sequence[str]) -> float:
-    """How much more the second doubling takes than the first, of a size that outweighs all constants."""
-    one, two, four = (measure(dict.fromkeys(places, _LARGER * factor)) for factor in (1, 2, 4))
-    return (four - two) / max(1, two - one)
+def _is_product(measure: Callable[[Sizes], int], places: Sequence[str], first: int) -> bool:
+    """Whether the excess goes on to grow as a square: that of sorting grows more slowly, and that of a
+    product which some limit ends does not grow."""
+    square = (_LARGER / first) ** 2
+    return _excess(measure, places, _LARGER) > _excess(measure, places, first) * square / 4

@@ -13,7 +13,7 @@ An entry outlives the rule that made it.
 Guests have no node ports, so no flow here has one.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from kubeproxy_ext.compute.guest_view import GuestRulesResult
@@ -51,25 +51,25 @@ def stale_flows(old: GuestRulesResult | None, new: GuestRulesResult) -> tuple[St
     after = {rules.service: rules for rules in new.rules.services}
     had, have = _serving(old) if old else {}, _serving(new)
     changed = {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
-    changed |= {port.partition(":")[0] for port, _ in _differing(had, have)}
+    # Once for each Service port, as it may have many addresses and endpoints.
+    differing = {key for key in had.keys() | have.keys() if had.get(key) != have.get(key)}
+    changed |= {port.partition(":")[0] for port, _ in differing}
     olds, news = _frontends_by_address(before, changed), _frontends_by_address(after, changed)
     flows = [
         StaleFlow(Protocol.UDP, ip, port)
         for ip, port, protocol in olds.keys() - news.keys()
         if protocol is Protocol.UDP
     ]
-    # Made once for each Service port, as it may have many addresses and endpoints.
     texts = {key: tuple(map(str, endpoints)) for key, endpoints in have.items()}
     for address, frontend in news.items():
-        flows += _repair(olds.get(address), frontend, had, have, texts)
+        flows += _repair(olds.get(address), frontend, differing, texts)
     return tuple(sorted(flows, key=_order))
 
 
 def _repair(
     old: Frontend | None,
     new: Frontend,
-    had: Mapping[_PortKey, tuple[Endpoint, ...]],
-    have: Mapping[_PortKey, tuple[Endpoint, ...]],
+    differing: Collection[_PortKey],
     texts: Mapping[_PortKey, tuple[str, ...]],
 ) -> Iterator[StaleFlow]:
     key = (new.service_port, new.protocol)
@@ -79,7 +79,7 @@ def _repair(
         or (isinstance(old.to, NoBackendAction) and not isinstance(new.to, NoBackendAction))
     )
     if new.protocol is Protocol.UDP:
-        if is_new or had.get(key) != have.get(key):
+        if is_new or key in differing:
             yield StaleFlow(new.protocol, new.ip, new.port, keep_replies_from=texts.get(key, ()))
     elif is_new:
         yield StaleFlow(new.protocol, new.ip, new.port, never_translated=True)
@@ -87,12 +87,6 @@ def _repair(
 
 def _serving(result: GuestRulesResult) -> dict[_PortKey, tuple[Endpoint, ...]]:
     return {(one.service_port, one.protocol): one.endpoints for one in result.serving}
-
-
-def _differing(
-    one: Mapping[_PortKey, tuple[Endpoint, ...]], other: Mapping[_PortKey, tuple[Endpoint, ...]]
-) -> Iterator[_PortKey]:
-    return (key for key in one.keys() | other.keys() if one.get(key) != other.get(key))
 
 
 def _frontends_by_address(

@@ -87,6 +87,6 @@ def test_an_object_grows_by_the_sum_of_what_is_pumped() -> None:
     pod = schema.object({"spec.containers": 3, "spec.containers[].env": 5, "spec.containers[].image": 2})
 
     assert [len(each["env"]) for each in pod["spec"]["containers"]] == [5, 1, 1]
-    assert [len(each["image"]) for each in pod["spec"]["containers"]] == [41, 9, 9]
+    assert [len(each["image"]) for each in pod["spec"]["containers"]] == [105, 9, 9]
     assert pod["metadata"]["name"] == "a"
     assert "initContainers" not in pod["spec"]

@@ -126,7 +126,8 @@ def _target(path: str) -> dict[str, Any]:
     }
 
 
-_CONTAINERS = ("spec.containers[]", "spec.initContainers[]", "spec.ephemeralContainers[]")
+_CONTAINER_LISTS = ("spec.containers", "spec.initContainers", "spec.ephemeralContainers")
+_CONTAINERS = tuple(f"{each}[]" for each in _CONTAINER_LISTS)
 # Of what is all or nothing: the values with which an object goes down, and goes through the longer branches.
 _VALUES: Mapping[str, Mapping[str, Any]] = {
     "Pod": {
@@ -366,4 +367,9 @@ def test_the_work_of_a_plan_is_no_product_of_two_lists(sync: KindSync, situation
         view = _SizedView(sizes)
         return steps(lambda: sync.plan(_key(sync), tenant, found, view))
 
-    assert superlinear(measure, [*_schema(sync).places(), *_OTHERS]) == []
+    places = _schema(sync).places()
+    # All variables of a pod are bounded together, so many containers have few: apart neither hides the other.
+    lists = [each for each in _CONTAINER_LISTS if each in places]
+    apart = [each for each in places if each not in lists]
+    assert superlinear(measure, [*apart, *_OTHERS]) == []
+    assert superlinear(measure, places if lists else ()) == []
