@@ -3,7 +3,9 @@
 
 A coroutine that `Account.run` was given is charged for the processor time of each of its steps, from where it
 is resumed to its next await, whatever is called in between. While the loop is idle its steps begin as asyncio
-resumes them. Once a slice is used up they wait, and `turns` decides whose is next.
+resumes them. Once a slice is used up they wait, and `turns` decides whose is next. What is done for a tenant
+without a coroutine is charged by `Account.charge`, by who measures it (vn-agent's sockets); the tenant's next
+turn pays for that too.
 
 The clock is the thread's processor time: on a busy machine a tenant must not pay for what other processes do.
 Reading it takes 0.3 to 0.6 us; steps take 20 us and more.
@@ -79,21 +81,23 @@ class TenantScheduler:
             if waiter is None:
                 turns.leave()
             else:
+                turns.add_debt(account, account.take_debt())
                 waiter.set_result(turns.take(stays=account.has_waiters))
         if turns.are_any_waiting:
             self._have_next_slice()
 
 
 class Account:
-    """What is done for one tenant. `used_ns` is the processor time of all its steps."""
+    """What is done for one tenant. `used_ns` is the processor time of its steps, and of what was charged."""
 
-    __slots__ = ("_is_in_step", "_lease", "_scheduler", "_waiters", "name", "used_ns")
+    __slots__ = ("_debt_ns", "_is_in_step", "_lease", "_scheduler", "_waiters", "name", "used_ns")
 
     def __init__(self, scheduler: TenantScheduler, name: str) -> None:
         self.name = name
         self.used_ns = 0
         self._is_in_step = False
         self._scheduler = scheduler
+        self._debt_ns = 0
         self._waiters: deque[asyncio.Future[int]] = deque()
         self._lease = Lease(lambda: scheduler.close(self))
 
@@ -104,6 +108,16 @@ class Account:
         as part of that.
         """
         return _Charged(self, coro)
+
+    def charge(self, took_ns: int) -> None:
+        """Something was done for the tenant outside its coroutines: its next turn pays."""
+        self.used_ns += took_ns
+        self._debt_ns += took_ns
+
+    def take_debt(self) -> int:
+        """What was charged since the last call, in nanoseconds."""
+        debt_ns, self._debt_ns = self._debt_ns, 0
+        return debt_ns
 
     def set_weight(self, weight: int) -> None:
         """Have another share, from 1 to 100."""

@@ -86,6 +86,11 @@ class Turns(Generic[T]):
         # Slowly down and at once up: a member must not get many turns for the price of short ones.
         use.estimate_ns = max(took_ns, use.estimate_ns - (use.estimate_ns >> 3), _MIN_ESTIMATE_NS)
 
+    def add_debt(self, member: T, took_ns: int) -> None:
+        """Something that was no step was done for a member. It counts at its next turn."""
+        use = self._use_of(member)
+        use.owed_ns = min(use.owed_ns + took_ns, MAX_STEP_NS)
+
     def must_give_back(self, member: T, reserved_ns: int) -> bool:
         """Whether a step that took its turn must wait for another one after all, as those before it in the
         slice took longer than was reserved. Its turn costs nothing then."""

@@ -226,3 +226,24 @@ async def test_an_error_that_waits_for_its_turn_arrives() -> None:
     future.set_exception(LookupError("late"))
     assert await task == "late"
     await tasks.close(1)
+
+
+@pytest.mark.asyncio
+async def test_what_was_charged_is_paid_by_the_next_turns() -> None:
+    """Of two tenants with the same steps, the one with other work leaves turns to the other."""
+    world = SharedLoop()
+    charged, other = world.scheduler.open("charged"), world.scheduler.open("other")
+    tasks = Tasks("t")
+    for account in (charged, other):
+        for _ in range(20):
+            tasks.spawn(account.run(world.work(account.name, 1_000, SLICE_NS)), account.name)
+    for _ in range(50):
+        await asyncio.sleep(0)  # pace: iterations are counted
+    before_ns = charged.used_ns
+    charged.charge(10 * SLICE_NS)
+    assert charged.used_ns == before_ns + 10 * SLICE_NS
+    world.order.clear()
+    for _ in range(100):
+        await asyncio.sleep(0)  # pace: iterations are counted
+    await tasks.close(1)
+    assert 9 <= world.order.count("other") - world.order.count("charged") <= 12

@@ -101,3 +101,12 @@ def test_each_has_its_share_whatever_it_takes(costs: dict[str, int], before: int
     found = served(turns, costs, 250)
     most, least = max(found.values()), min(found.values())
     assert most - least <= 4 * MAX_STEP_NS
+
+
+def test_what_is_owed_is_bounded() -> None:
+    turns: Turns[str] = Turns(SLICE_NS)
+    for member in ("long", "short"):
+        turns.charge(member, SLICE_NS)
+    turns.add_debt("long", 1_000 * MAX_STEP_NS)
+    found = served(turns, {"long": SLICE_NS, "short": SLICE_NS}, 100)
+    assert found["long"] >= (40 - 2) * SLICE_NS
