@@ -31,13 +31,13 @@ def watch_connections(metrics: Registry, state: AgentState, pool: UpstreamPool) 
     metrics.counter_function(
         "vcnode_vnagent_sent_bytes_total",
         "Bytes of answers and streams that were sent to the clients of a tenant, before encryption.",
-        lambda: state.by_tenant(lambda usage: usage.sent_bytes),
+        lambda: state.by_tenant(lambda _, usage: usage.sent_bytes),
         ("tenant",),
     )
     metrics.counter_function(
         "vcnode_vnagent_loop_seconds_total",
-        "Time of the event loop that events of a tenant's connections and streams took.",
-        lambda: state.by_tenant(lambda usage: usage.loop_s),
+        "Processor time of the event loop that a tenant's connections, streams, pages and lookups took.",
+        lambda: state.by_tenant(lambda tenant, _: state.account_of(tenant).used_ns / 1e9),
         ("tenant",),
     )
     metrics.gauge_function("vcnode_vnagent_tunnels", "Upgraded streams.", lambda: len(state.tunnels))

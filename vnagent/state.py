@@ -11,6 +11,7 @@ import ssl
 from collections.abc import Callable
 
 from daemonkit.fairness.lease import Lease
+from daemonkit.fairness.scheduler import Account
 from daemonkit.metrics import MAX_CELLS, OVERFLOW
 from daemonkit.token_bucket import TokenBucket
 from tenancy import identity
@@ -144,21 +145,27 @@ class AgentState:
         idle = {key for key, usage in self._usages.items() if key not in registered and usage.is_idle}
         for key in idle:
             self._usages.pop(key).exchange()
+            self.poller.close_account(key)
         idle.discard("")
         if idle:
             self.metrics.forget_tenants(idle)
 
-    def by_tenant(self, count: Callable[[TenantUsage], float]) -> dict[tuple[str, ...], float]:
-        """What `count` returns, by tenant; beyond a bound on tenants, the rest together."""
+    def by_tenant(self, count: Callable[[str, TenantUsage], float]) -> dict[tuple[str, ...], float]:
+        """What `count` returns for a tenant and its usage; beyond a bound on tenants, the rest together."""
         found: dict[tuple[str, ...], float] = {}
         for tenant, usage in self._usages.items():
             key = (tenant if len(found) < MAX_CELLS else OVERFLOW,)
-            found[key] = found.get(key, 0.0) + count(usage)
+            found[key] = found.get(key, 0.0) + count(tenant, usage)
         return found
 
     def usage_of_caller(self, caller: Caller) -> TenantUsage:
         """The usage that the caller's bytes count in."""
         return self.usage_of(caller.tenant or "")
+
+    def account_of(self, tenant: str) -> Account:
+        """The account of what is done for the tenant on the event loop; closed with its usage."""
+        self.usage_of(tenant)
+        return self.poller.account_of(tenant)
 
     def admit_request(self, caller: Caller, *, has_waited: bool, head_bytes: int = 0) -> RateVerdict:
         """Take a complete request out of its tenant's rate: serve, refuse or queue it."""

@@ -64,8 +64,7 @@ class TenantUsage:
     request. `requests` and `refusals` are the buckets of its requests and of its 429s.
     `unsent_bytes` sums the unread bytes of all its streams and replies, and incomplete heads.
     `handshake_bytes` sums the handshakes of its connections and streams.
-    `sent_bytes` only grows: what was written to its clients, before encryption. So does `loop_s`: the time of
-    the event loop that events of its sockets took.
+    `sent_bytes` only grows: what was written to its clients, before encryption.
     """
 
     max_unsent_bytes: int = 0
@@ -81,7 +80,6 @@ class TenantUsage:
     refusals: TokenBucket | None = None
     waiting: int = 0
     sent_bytes: int = 0
-    loop_s: float = 0.0
     peers: PeerUsage = NO_PEERS
 
     def exchange(self) -> None:

@@ -38,15 +38,14 @@ class ConnectionHandler(Protocol):
 
 
 class ByteUsage(Protocol):
-    """Counts, for a tenant: unsent bytes, also of other workers; handshake bytes, bytes sent to its clients,
-    time of the loop."""
+    """Counts, for a tenant: unsent bytes, also of other workers; handshake bytes; bytes sent to its
+    clients."""
 
     handshake_bytes: int
     unsent_bytes: int
     peer_unsent_bytes: int
     max_unsent_bytes: int
     sent_bytes: int
-    loop_s: float
 
     def exchange(self) -> None:
         """Publish the counts to the other workers, and read theirs."""
@@ -59,7 +58,6 @@ class _NoUsage:
     unsent_bytes = 0
     max_unsent_bytes = 0
     sent_bytes = 0
-    loop_s = 0.0
     peer_unsent_bytes = 0
 
     def exchange(self) -> None:

@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
 
+from daemonkit.fairness.scheduler import Account, TenantScheduler
 from vnagent.transport.event_loop import watcher_of
 from vnagent.transport.handler import NO_USAGE, ByteUsage
 
@@ -78,10 +79,12 @@ class PollGroup:
     """Sockets that share the loop fairly with those of other groups.
 
     One iteration of the loop handles a bounded number of a group's events and calls. `size` counts its
-    sockets. `usage` is the tenant's: above its limit the sockets receive little at once.
+    sockets. `usage` is the tenant's: above its limit the sockets receive little at once. `account` is charged
+    for all turns and calls.
 
     While other tenants have connections, each turn is bounded by its time too. A group with `has_debt` owes
-    what it took beyond: it skips its turns until others had as long, or until no other group has an event.
+    what it took beyond, and what else its account was charged for (pages, lookups): it skips its turns until
+    others had as long, or until no other group has an event.
 
     While others work, a group that had no time for all of its events leaves out the next iteration. Epoll
     reports it first there, as it was ready before those that became ready in its turn.
@@ -89,6 +92,7 @@ class PollGroup:
 
     __slots__ = (
         "_calls",
+        "_charged_ns",
         "_debt_s",
         "_events",
         "_exchanged_s",
@@ -100,12 +104,15 @@ class PollGroup:
         "_seen_s",
         "_turns_left",
         "_turns_seen",
+        "account",
         "epoll",
         "size",
         "usage",
     )
 
-    def __init__(self, poller: "SocketPoller", events: int, *, has_debt: bool = False) -> None:
+    def __init__(
+        self, poller: "SocketPoller", events: int, account: Account, *, has_debt: bool = False
+    ) -> None:
         """`has_debt`: what exceeds a turn is owed. Raises OSError where no descriptor is left."""
         self._poller = poller
         self._events = events
@@ -121,6 +128,9 @@ class PollGroup:
         self._round = 0
         self._calls: deque[tuple[PolledSocket, Callable[[], None]]] = deque()
         self._is_scheduled = False
+        self.account = account
+        # What the account was charged for, as of the group's last look.
+        self._charged_ns = account.used_ns
         self.usage: ByteUsage = NO_USAGE
         self.epoll = select.epoll()
         self.size = 0
@@ -165,6 +175,20 @@ class PollGroup:
                 self._turns_seen = poller.turns
         return must_leave
 
+    def use(self, account: Account) -> None:
+        """Charge this account from now on."""
+        if account is not self.account:
+            self.account, self._charged_ns = account, account.used_ns
+
+    def _add_debt(self) -> None:
+        """Owe what the account was charged for since the group's last look. That time pays for nothing."""
+        used_ns = self.account.used_ns
+        if used_ns != self._charged_ns and self._has_debt:
+            else_s = (used_ns - self._charged_ns) * 1e-9
+            self._charged_ns = used_ns
+            self._debt_s = min(MAX_DEBT_S, self._debt_s + else_s)
+            self._seen_s += else_s
+
     def _must_leave_turn(self, now_s: float) -> bool:
         """Whether the group owes time, and others work. The time since its last turn pays for it."""
         turns = self._poller.turns
@@ -206,7 +230,8 @@ class PollGroup:
         self._charge(now_s - begun_s, now_s)
 
     def _charge(self, took_s: float, now_s: float) -> None:
-        self.usage.loop_s += took_s
+        self.account.charge(int(took_s * 1e9))
+        self._charged_ns = self.account.used_ns
         if self._poller.has_peers and now_s - self._exchanged_s >= EXCHANGE_S:
             self._exchanged_s = now_s
             self.usage.exchange()
@@ -222,6 +247,7 @@ class PollGroup:
         self._is_scheduled = False
         poller = self._poller
         begun_s = poller.clock()
+        self._add_debt()
         if self._must_leave_calls(begun_s):
             self._schedule()
             return
@@ -241,6 +267,7 @@ class PollGroup:
         are_others_working = self._are_others_working(begun_s)
         if self._leave_to_others(are_others_working=are_others_working):
             return
+        self._add_debt()
         if self._debt_s > 0.0 and self._must_leave_turn(begun_s):
             return
         if self._is_bounded():
@@ -278,7 +305,8 @@ class PollGroup:
 
 
 class SocketPoller:
-    """All polled sockets: their groups, and one sweep for their deadlines.
+    """All polled sockets: their groups, and one sweep for their deadlines. An account for each tenant, which
+    also takes what other parts do for it (`scheduler`).
 
     `now` is the loop's clock as of the last sweep, up to PERIOD_S ago: deadlines are seconds, and reading the
     clock for each would be a noticeable part of a small request. `shared` is the group of clients without a
@@ -289,9 +317,10 @@ class SocketPoller:
     PERIOD_S = 0.25
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, clock: Callable[[], float] = time.perf_counter
+        self, loop: asyncio.AbstractEventLoop, clock: Callable[[], float] = time.thread_time
     ) -> None:
-        """`clock` measures turns."""
+        """`clock` measures turns, in seconds: the processor time of the loop's thread, as tenants must not
+        pay for what other processes do. Reading it takes 0.3 us, once an event."""
         self.loop = loop
         self.watcher = watcher_of(loop)
         self.clock = clock
@@ -307,8 +336,10 @@ class SocketPoller:
         self.rounds = 0
         self.now = loop.time()
         self.by_fd: dict[int, PolledSocket] = {}
-        self.shared = PollGroup(self, SHARED_EVENTS)
-        self.own = PollGroup(self, OWN_EVENTS)
+        self.scheduler = TenantScheduler()
+        self.shared = PollGroup(self, SHARED_EVENTS, self.scheduler.open("clients without a tenant"))
+        self.own = PollGroup(self, OWN_EVENTS, self.scheduler.open("vn-agent"))
+        self._accounts: dict[str, Account] = {}
         self._groups: dict[str, PollGroup] = {}
         self._is_empty = asyncio.Event()
         self._sweep_count = 0
@@ -329,12 +360,25 @@ class SocketPoller:
             group.close()
         self._groups.clear()
 
+    def account_of(self, tenant: str) -> Account:
+        """What is done for the tenant on the loop, until `close_account`."""
+        account = self._accounts.get(tenant)
+        if account is None:
+            account = self._accounts[tenant] = self.scheduler.open(tenant)
+        return account
+
+    def close_account(self, tenant: str) -> None:
+        """The tenant was removed, and has nothing open."""
+        account = self._accounts.pop(tenant, None)
+        if account is not None:
+            account.close()
+
     def group_of(self, tenant: str, usage: ByteUsage) -> PollGroup:
         """The tenant's group, with its `usage`; the shared one where no descriptor is left for it."""
         group = self._groups.get(tenant)
         if group is None:
             try:
-                group = PollGroup(self, TENANT_EVENTS, has_debt=True)
+                group = PollGroup(self, TENANT_EVENTS, self.account_of(tenant), has_debt=True)
             except OSError:
                 return self.shared
             try:
@@ -345,6 +389,7 @@ class SocketPoller:
             self._groups[tenant] = group
             self.tenant_count = len(self._groups)
         group.usage = usage
+        group.use(self.account_of(tenant))
         return group
 
     def has_other_tenants(self, tenant: str) -> bool:
