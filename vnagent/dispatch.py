@@ -127,8 +127,8 @@ class Dispatcher:
             is_stream = isinstance(request, Stream)
             client.deny(request, Deny(429, LimitReason.LOOKUPS, must_close=is_stream))
             return
-        log = self._state.request_log
-        RefreshExchange(client, request, source, lease, log, self._tasks, self._decide_again).start()
+        account, log = self._state.account_of(client.caller.tenant or ""), self._state.request_log
+        RefreshExchange(client, request, source, lease, account, log, self._tasks, self._decide_again).start()
 
     def _decide_again(self, client: ClientPort, request: Request, *, is_read: bool) -> None:
         # A failed read cannot confirm that a pod is missing.

@@ -56,8 +56,10 @@ class PageExchange:
         self._is_sent = False
 
     def start(self) -> None:
-        self._client.exchange = self
-        self._task = self._tasks.spawn(self._run(), "page")
+        client = self._client
+        client.exchange = self
+        account = self._state.account_of(client.caller.tenant or "")
+        self._task = self._tasks.spawn(account.run(self._run()), "page")
 
     async def _run(self) -> None:
         client, state = self._client, self._state

@@ -5,6 +5,7 @@ import asyncio
 from typing import Protocol
 
 from daemonkit.fairness.lease import Lease
+from daemonkit.fairness.scheduler import Account
 from daemonkit.tasks import Tasks
 from vnagent.core.audit import LEFT_UNDECIDED
 from vnagent.core.requests import Request
@@ -22,7 +23,8 @@ class DecideAgain(Protocol):
 class RefreshExchange:
     """Waits for a read that begins after the request, so that it finds a pod that was just created.
 
-    `lease` is its place among the tenant's `lookups`.
+    `lease` is its place among the tenant's `lookups`. `account` is charged for what
+    is decided behind the read.
     """
 
     is_bounded = True
@@ -33,6 +35,7 @@ class RefreshExchange:
         request: Request,
         source: PodsOnDemand,
         lease: Lease,
+        account: Account,
         log: RequestLog,
         tasks: Tasks,
         decide_again: DecideAgain,
@@ -41,6 +44,7 @@ class RefreshExchange:
         self._request = request
         self._source = source
         self._lease = lease
+        self._account = account
         self._log = log
         self._tasks = tasks
         self._decide_again = decide_again
@@ -48,7 +52,7 @@ class RefreshExchange:
 
     def start(self) -> None:
         self._client.exchange = self
-        self._task = self._tasks.spawn(self._run(), "pods lookup")
+        self._task = self._tasks.spawn(self._account.run(self._run()), "pods lookup")
 
     async def _run(self) -> None:
         try:

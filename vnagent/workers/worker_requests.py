@@ -39,7 +39,8 @@ class WorkerRequests:
 
     def render(self, wanted: PageRequested) -> None:
         """Render a page. The tenant's next one waits for `end`."""
-        task = self._tasks.spawn(self._render(wanted), f"page of a worker {wanted.request}")
+        account = self._state.account_of(wanted.tenant)
+        task = self._tasks.spawn(account.run(self._render(wanted)), f"page of a worker {wanted.request}")
         self._open[wanted.request] = task
         task.add_done_callback(lambda _: self._open.pop(wanted.request, None))
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
+from daemonkit.fairness.scheduler import Account, TenantScheduler
 from daemonkit.tasks import Tasks
 from tenancy.tenant import Role
 from tests.functional.vnagent.agent_states import new_state
@@ -44,6 +45,9 @@ class FakeClient(SimpleNamespace):
         self.index, self.is_draining, self.request_log = None, False, request_log
         self._use = use
         link.transport.bind(use)
+
+    def account_of(self, tenant: str) -> Account:
+        return TenantScheduler().open(tenant)
 
     def usage_of_caller(self, _caller: Caller) -> TenantUsage:
         return self._use

@@ -13,6 +13,7 @@ from typing import cast
 
 import pytest
 
+from daemonkit.fairness.scheduler import Account, TenantScheduler
 from daemonkit.metrics import Registry
 from daemonkit.tasks import Tasks
 from devkit.kubelet.pods import FakePod, page_for
@@ -397,6 +398,10 @@ class PageClient:
         self.exchange: object = None
         self.begun_s = 0.0
         self.refused: list[tuple[int, str]] = []
+        self.account = TenantScheduler().open("ten-a")
+
+    def account_of(self, _tenant: str) -> Account:
+        return self.account
 
     def refuse(
         self,
@@ -428,6 +433,15 @@ async def test_a_bug_gets_a_response_one_log_line_and_is_not_kept(
     assert client.refused == [(502, "page-malformed")]
     assert capsys.readouterr().err.count("ERROR") == 1
     assert len(client.tasks) == 0
+
+
+async def test_a_page_is_charged_to_its_tenant() -> None:
+    served = ServedPages(FakeUpstreamPool(A), 30.0)
+    client = PageClient(served.index)
+    client.account = TenantScheduler(clock_ns=itertools.count().__next__).open("ten-a")
+    page_exchange(client, served).start()
+    await asyncio.sleep(1.0)
+    assert client.account.used_ns >= 3  # the start, the read, and what is behind it
 
 
 def broken() -> None:
