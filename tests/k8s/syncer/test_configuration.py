@@ -13,6 +13,9 @@ from tests.k8s.syncer.shops import Shop, object_of, pod, pod_spec, service
 pytestmark = pytest.mark.timeout(300)
 
 
+_OF_API = "KUBERNETES_PORT_443_TCP_PROTO"
+
+
 def _settings(word: str) -> tuple[dict[str, object], dict[str, object]]:
     secret = {"word": base64.b64encode(word.encode()).decode()}
     return (
@@ -146,9 +149,11 @@ def test_a_label_of_a_running_pod_reaches_its_file(shop: Shop) -> None:
 
 def test_env_from_comes_before_service_variables(shop: Shop) -> None:
     """As the kubelet has it: `env` before `envFrom` before what Services give."""
+    # The syncer gives pods the API server's variables, and the kubelet those of other Services.
+    data = {"REDIS_PORT": "by a ConfigMap", "HOST": "prefixed", _OF_API: "by a ConfigMap"}
     shop.apply(
         service("redis", "redis", 6379),
-        object_of("v1", "ConfigMap", "settings", data={"REDIS_PORT": "by a ConfigMap", "HOST": "prefixed"}),
+        object_of("v1", "ConfigMap", "settings", data=data),
         object_of("v1", "Secret", "settings", stringData={"REDIS_SERVICE_PORT": "by a Secret"}),
     )
     for resource, name in (("services", "redis"), ("configmaps", "settings"), ("secrets", "settings")):
@@ -168,11 +173,13 @@ def test_env_from_comes_before_service_variables(shop: Shop) -> None:
     assert below is not None
     # The one that kube-proxy serves.
     address = below["spec"]["clusterIP"]
+    assert shown[_OF_API] == "by a ConfigMap"
     assert {name: each for name, each in shown.items() if name.startswith("REDIS_")} == {
         "REDIS_PORT": "by a ConfigMap",
         "REDIS_SERVICE_PORT": "by a Secret",
         "REDIS_SERVICE_HOST": "prefixed",
         "REDIS_SERVICE_REDIS_PORT": "by a ConfigMap",
+        f"REDIS_SERVICE_{_OF_API}": "by a ConfigMap",
         "REDIS_PORT_6379_TCP_PROTO": "by env",
         "REDIS_SERVICE_PORT_HTTP": "6379",
         "REDIS_PORT_6379_TCP": f"tcp://{address}:6379",
