@@ -42,6 +42,8 @@ def test_a_pod_grows_to_its_quota_and_no_further(shop: Shop) -> None:
         shop.wait_running("app=web")
         _resize(shop, one=_LARGE)
         shop.wait("one has grown", lambda: _cpus(shop) == {"one": _LARGE, "two": _SMALL, "three": _SMALL})
+        # Both count until the kubelet has carried a resize out; what it has comes up.
+        shop.wait("the kubelet has", lambda: _allocated(shop)["one"] == _LARGE)
         _resize(shop, two=_LARGE)
         shop.wait("it is refused", lambda: "requests.cpu" in shop.reports("Pod", "web", "SyncRefused"))
         shop.kubectl("set", "image", "pod/web", f"two={AGNHOST}").check()
@@ -50,7 +52,7 @@ def test_a_pod_grows_to_its_quota_and_no_further(shop: Shop) -> None:
         assert _cpus(shop) == {"one": _LARGE, "two": _SMALL, "three": _SMALL}
         assert _images(shop) == {"one": BUSYBOX, "two": BUSYBOX, "three": BUSYBOX}
         assert _condition(shop, "vcnode.io/Synced") == "False"
-        # Within the quota again, it is as its owner wrote it.
+        # Within the quota again, it is as its owner wrote it, although the kubelet still has more for one.
         _resize(shop, one=_SMALL, three=_SMALL)
         shop.wait("two has grown", lambda: _cpus(shop) == {"one": _SMALL, "two": _LARGE, "three": _SMALL})
         shop.wait("and has its image", lambda: _images(shop)["two"] == AGNHOST)
@@ -118,6 +120,12 @@ def _below(shop: Shop) -> list[JsonObject]:
 
 def _cpus(shop: Shop) -> dict[str, str]:
     return {each["name"]: each["resources"]["requests"]["cpu"] for each in _below(shop)}
+
+
+def _allocated(shop: Shop) -> dict[str, str]:
+    """The CPU that the kubelet has set aside for each container, as the tenant sees it."""
+    statuses = shop.get("pods", "web")["status"]["containerStatuses"]
+    return {each["name"]: each.get("allocatedResources", {}).get("cpu", "") for each in statuses}
 
 
 def _images(shop: Shop) -> dict[str, str]:
