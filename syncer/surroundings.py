@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from daemonkit.kube.client import MAX_RESPONSE_BYTES, Client
+from daemonkit.kube.client import MAX_RESPONSE_BYTES, Client, ReceivedBytes
 from daemonkit.kube.credentials import Credentials
 from daemonkit.kube.kubeconfig import Access, in_cluster, load
 from syncer.vnodes.super_nodes import AgentProbe
@@ -58,9 +58,17 @@ def open_super(
     return Client(credentials, user_agent=user_agent, max_idle=max_idle, repeats_writes=True)
 
 
-def open_tenant(credentials: Credentials, max_idle: int, user_agent: str) -> ApiClient:
-    """A client of a tenant's API server."""
-    return Client(credentials, user_agent=user_agent, max_idle=max_idle, repeats_writes=True)
+def open_tenant(
+    credentials: Credentials, max_idle: int, user_agent: str, received: ReceivedBytes
+) -> ApiClient:
+    """A client of a tenant's API server. `received` counts what it holds (`Client`)."""
+    return Client(
+        credentials,
+        user_agent=user_agent,
+        max_idle=max_idle,
+        repeats_writes=True,
+        received=received,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +76,7 @@ class Surroundings:
     """`monotonic` and `wall` are in seconds, `jitter` draws from 0 to 1."""
 
     open_super: Callable[[Path | None, Mapping[str, str], int, str], ApiClient] = open_super
-    open_tenant: Callable[[Credentials, int, str], ApiClient] = open_tenant
+    open_tenant: Callable[[Credentials, int, str, ReceivedBytes], ApiClient] = open_tenant
     probe: AgentProbe = field(default_factory=TlsAgentProbe)
     monotonic: Callable[[], float] = time.monotonic
     wall: Callable[[], float] = time.time

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from daemonkit.kube.resources import KubeObject
+from daemonkit.kube.shared_budget import MIN_SHARE_BYTES, SharedBudget
 from daemonkit.kube.store import DecodeFailed, Store
 from daemonkit.kube.watch import GarbageError, Put, Undecodable
 
@@ -21,6 +22,9 @@ _MIN_PAGE_BYTES = 64 << 10
 # Events add, and none subtracts. Once those of all reflectors have added this part of the limit, and all may
 # take more than the limit, what is held is counted.
 _COUNT_AFTER = 16
+# A count goes over all objects of a part. It is repeated once events brought this part of them.
+_COUNT_PART_AFTER = 4
+_COUNT_PART_BYTES = 4 << 10
 
 
 class OverBudgetError(GarbageError):
@@ -28,15 +32,98 @@ class OverBudgetError(GarbageError):
 
 
 class ByteBudget(Generic[T]):
-    """`limit_bytes` for one server; `size_of` gives the bytes of an object's JSON that are kept."""
+    """`limit_bytes` for one server; `size_of` gives the bytes of an object's JSON that are kept.
 
-    def __init__(self, limit_bytes: int, size_of: Callable[[T], int]) -> None:
+    `shared` is the budget of the process. For it counts also what is held elsewhere for this server, which
+    `elsewhere` gives. `ended` is called when another server has a claim to what is held here, `refused` with
+    the reason when the process has no more for this one.
+    """
+
+    def __init__(
+        self,
+        limit_bytes: int,
+        size_of: Callable[[T], int],
+        *,
+        shared: SharedBudget | None = None,
+        elsewhere: Callable[[], int] = lambda: 0,
+        ended: Callable[[], None] = lambda: None,
+        refused: Callable[[str], None] = lambda _: None,
+    ) -> None:
         self.limit_bytes = limit_bytes
         self._size_of = size_of
+        self._shared = shared
+        self._elsewhere = elsewhere
+        self._ended = ended
+        self._refused = refused
         self._parts: list[BudgetPart[T]] = []
         self._added_bytes = 0
+        self._held_bytes = 0
         self.whole_list: BudgetPart[T] | None = None
         """The part whose list is under way without pages."""
+        if shared is not None:
+            shared.join(self)
+
+    def close(self) -> None:
+        """Leave the budget of the process."""
+        shared, self._shared = self._shared, None
+        if shared is not None:
+            shared.leave(self)
+
+    @property
+    def counted_bytes(self) -> int:
+        """What is held here and elsewhere for this server, at most."""
+        return self._held_bytes + self._elsewhere()
+
+    @property
+    def held_bytes(self) -> int:
+        """What is held here, at most."""
+        return self._held_bytes
+
+    def count(self) -> None:
+        """Count what is held, where much was noted since."""
+        for each in self._parts:
+            each.count_changed()
+
+    def end(self) -> None:
+        """Have what is held here given back."""
+        self._ended()
+
+    @property
+    def is_short(self) -> bool:
+        """Whether little is left of the process' memory: what is received is to be read before more comes."""
+        return self._shared is not None and self._shared.is_short
+
+    def note_waiting(self, size_bytes: int) -> None:
+        """Note what connections have received and nobody has read, or less than nothing. Never refused."""
+        self.held_changed(size_bytes)
+
+    def note_received(self, size_bytes: int) -> None:
+        """Note what an answer under way holds; less than nothing once it was read or given up.
+
+        Raises OverBudgetError if that is too much.
+        """
+        self.held_changed(size_bytes)
+        if size_bytes > 0:
+            self.ask()
+
+    def held_changed(self, more_bytes: int) -> None:
+        """So much more is held, or less."""
+        self._held_bytes += more_bytes
+        if self._shared is not None:
+            self._shared.held_changed(more_bytes)
+
+    def ask(self, *, is_second_list: bool = False) -> None:
+        """Ask the budget of the process whether what is held is too much. Raises OverBudgetError then.
+
+        `is_second_list`: it is a list beside the objects that it replaces. These are given back: as a whole,
+        since to remove single ones would tell their deletion.
+        """
+        if self._shared is None or not (refusal := self._shared.refusal(self)):
+            return
+        self._refused(refusal)
+        if is_second_list:
+            self._ended()
+        raise OverBudgetError(refusal)
 
     def part(self, store: Store[T]) -> "BudgetPart[T]":
         """The part of one more reflector, with what it holds."""
@@ -85,6 +172,10 @@ class BudgetPart(Generic[T]):
         self._store = store
         self._held_bytes = 0
         self._listed_bytes: int | None = None
+        self._page_bytes = 0
+        self._counted_bytes = 0
+        self._uncounted_bytes = 0
+        self._latest_bytes = 0  # of events that may still have to be applied
         self.pending_bytes = 0
         """What a watch holds of a line whose end has not come."""
 
@@ -102,10 +193,32 @@ class BudgetPart(Generic[T]):
         """The bytes that an item of a list would take."""
         return self._budget.size_of(item.value if isinstance(item, Put) else item)
 
+    def note_page(self, size_bytes: int) -> None:
+        """Note what the answer takes whose items are being read, with what it is cut into. None: it is gone.
+
+        Raises OverBudgetError if that is too much.
+        """
+        is_more, self._page_bytes = size_bytes > self._page_bytes, size_bytes
+        self._note()
+        if is_more:
+            self._budget.ask(is_second_list=self._is_second)
+
     def note_listed(self, size_bytes: int) -> None:
-        """Add a page of a list. Raises OverBudgetError if that is too much."""
-        self._listed_bytes = (self._listed_bytes or 0) + max(size_bytes, _MIN_PAGE_BYTES)
+        """Add items of a list. Raises OverBudgetError if that is too much."""
+        self._listed_bytes = (self._listed_bytes or 0) + size_bytes
+        self._note()
         self._budget.check(self)
+        self._budget.ask(is_second_list=self._is_second)
+
+    def end_page(self, size_bytes: int) -> None:
+        """A page with so much in it was read: of pages of nothing there is a bound too."""
+        self.note_page(0)
+        self.note_listed(max(0, _MIN_PAGE_BYTES - size_bytes))
+
+    @property
+    def _is_second(self) -> bool:
+        """Whether a list under way stands beside objects that it may replace."""
+        return self._held_bytes > MIN_SHARE_BYTES
 
     def begin_whole_list(self) -> None:
         """Begin a list without pages, whose answer may be of any size until it was read.
@@ -119,28 +232,54 @@ class BudgetPart(Generic[T]):
     def end_list(self) -> None:
         """A list was taken over, or given up."""
         self._listed_bytes = None
+        self._page_bytes = self._latest_bytes = 0
         if self._budget.whole_list is self:
             self._budget.whole_list = None
         self.count()
 
     def note_events(self, size_bytes: int) -> None:
         """Add what events brought, before they are applied. Raises OverBudgetError if that is too much."""
+        self._latest_bytes = 0
+        if self._uncounted_bytes > max(_COUNT_PART_BYTES, self._held_bytes // _COUNT_PART_AFTER):
+            self.count()
         if self._budget.note_added(size_bytes):
             self._budget.check(self, size_bytes)
         self._held_bytes += size_bytes
+        self._uncounted_bytes += size_bytes
+        self._latest_bytes = size_bytes
+        self._note()
+        self._budget.ask()
 
     def note_pending(self, size_bytes: int) -> None:
         """Note what a watch holds of a line. Raises OverBudgetError if that is too much."""
         more_bytes, self.pending_bytes = size_bytes - self.pending_bytes, size_bytes
-        if more_bytes > 0 and self._budget.note_added(more_bytes):
+        self._note()
+        if more_bytes <= 0:
+            return
+        if self._budget.note_added(more_bytes):
             self._budget.check(self)
+        self._budget.ask()
 
     def end_watch(self) -> None:
         """A watch ended, and what it held of a line is gone."""
-        self.pending_bytes = 0
+        self.pending_bytes = self._latest_bytes = 0
+        self._note()
+
+    def count_changed(self) -> None:
+        """Count what is held, unless little was noted since."""
+        if self._uncounted_bytes > _COUNT_PART_BYTES:
+            self.count()
 
     def count(self) -> None:
         """Count what is held."""
         size_of = self._budget.size_of
         self._held_bytes = sum(map(size_of, self._store.objects.values()))
-        self._held_bytes += sum(map(size_of, self._store.decode_failures.values()))
+        self._held_bytes += sum(map(size_of, self._store.decode_failures.values())) + self._latest_bytes
+        self._uncounted_bytes = 0
+        self._note()
+
+    def _note(self) -> None:
+        """Have the budget know what is held: a list and what it replaces are both there."""
+        now = self._held_bytes + (self._listed_bytes or 0) + self._page_bytes + self.pending_bytes
+        self._budget.held_changed(now - self._counted_bytes)
+        self._counted_bytes = now

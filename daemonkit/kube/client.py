@@ -18,7 +18,8 @@ from urllib.parse import urlsplit
 import msgspec
 
 from daemonkit import os_errors
-from daemonkit.kube.connection import BrokenPeerError, Connection, dial
+from daemonkit.kube.byte_budget import OverBudgetError
+from daemonkit.kube.connection import BrokenPeerError, Connection, WaitingBytes, dial
 from daemonkit.kube.credentials import Credentials, Current
 from daemonkit.kube.http1 import Head, HttpError, Reply, request
 from daemonkit.kube.kubeconfig import load
@@ -130,16 +131,37 @@ class _Answer:
                     self.reply.end()
                 parts = self.reply.feed(data)
 
-    async def body(self, deadlines: _Deadlines, limit_bytes: int) -> bytes:
-        """The body, or a little more than the limit of it."""
+    async def body(
+        self, deadlines: _Deadlines, limit_bytes: int, received: "ReceivedBytes | None" = None
+    ) -> bytes:
+        """The body, or a little more than the limit of it. Raises AnswerTooLargeError if `received` does not
+        have it."""
         parts: list[bytes] = []
         size = 0
-        async for chunk in self.chunks(deadlines):
-            parts.append(chunk)
-            size += len(chunk)
-            if size > limit_bytes:
-                break
-        return b"".join(parts)
+        try:
+            async for chunk in self.chunks(deadlines):
+                parts.append(chunk)
+                size += len(chunk)
+                if received is not None:
+                    # In parts, and then as a whole beside them.
+                    received.note_received(2 * len(chunk))
+                if size > limit_bytes:
+                    break
+            return b"".join(parts)
+        except OverBudgetError as error:
+            raise AnswerTooLargeError(str(error)) from None
+        finally:
+            # An exception keeps this frame alive until a collection of garbage.
+            parts.clear()
+            if received is not None:
+                received.note_received(-2 * size)
+
+
+class ReceivedBytes(WaitingBytes, Protocol):
+    """Who counts what connections of a server hold, as a `ByteBudget` does."""
+
+    def note_received(self, size_bytes: int) -> None:
+        """An answer under way holds so much more, or less than nothing. Raises OverBudgetError."""
 
 
 class Requester(Protocol):
@@ -171,7 +193,13 @@ class Client:
         user_agent: str = "vcnode",
         max_idle: int = MAX_IDLE,
         repeats_writes: bool = False,
+        received: ReceivedBytes | None = None,
     ) -> None:
+        """`received` counts what connections and answers hold until it was read or given up.
+
+        It has peers wait, and may end an answer: an AnswerTooLargeError with its reason.
+        """
+        self._received = received
         self._credentials = credentials
         self._user_agent = user_agent
         self._max_idle = max_idle
@@ -266,7 +294,7 @@ class Client:
             can_repeat=repeats,
             before_send=before_send,
         ) as answer:
-            content = await answer.body(deadlines, limit_bytes)
+            content = await answer.body(deadlines, limit_bytes, self._received)
             if len(content) > limit_bytes:
                 raise AnswerTooLargeError(f"a response of more than {limit_bytes} bytes")
             return content
@@ -338,7 +366,7 @@ class Client:
                 # The server may have closed it while it was idle; a new connection may work.
                 pass
         async with deadlines.next(CONNECT_TIMEOUT_S):
-            connection = await _connected(now)
+            connection = await _connected(now, self._received)
         self._note_peer(now, connection)
         return await _asked(connection, data, deadlines, before_send)
 
@@ -366,12 +394,12 @@ class Client:
         self._expiry = loop.call_at(self._idle[0].expires_at, self._expire) if self._idle else None
 
 
-async def _connected(now: Current) -> Connection:
+async def _connected(now: Current, waiting: WaitingBytes | None) -> Connection:
     place = urlsplit(now.access.server)
     host = place.hostname or ""
     port = place.port or (443 if place.scheme == "https" else 80)
     name = None if now.tls is None else now.access.server_name or host
-    return await dial(host, port, now.tls, name)
+    return await dial(host, port, now.tls, name, waiting)
 
 
 async def _asked(

@@ -13,11 +13,14 @@ import asyncio
 import socket
 import ssl
 import struct
-from typing import cast
+import threading
+from typing import Protocol, cast
 
-# What may wait to be read before the peer is made to wait.
-HIGH_BYTES = 256 << 10
-LOW_BYTES = 64 << 10
+# What the kernel is asked for at once.
+RECEIVE_BYTES = 64 << 10
+# What may wait to be read before the peer is made to wait: at most this, and what one more call brings.
+HIGH_BYTES = 64 << 10
+LOW_BYTES = 16 << 10
 # What is taken out of that at a time: a record. As records of one byte it takes a millisecond.
 PIECE_BYTES = 16 << 10
 _RECORD_BYTES = 16 << 10
@@ -34,10 +37,46 @@ class BrokenPeerError(ConnectionError):
     """The peer sends what takes time and brings nothing."""
 
 
-class Connection(asyncio.Protocol):
-    """Made by `dial`. One task at a time may read."""
+class WaitingBytes(Protocol):
+    """Who counts what has been received and not been read."""
 
-    def __init__(self, context: ssl.SSLContext | None, server_hostname: str | None) -> None:
+    @property
+    def is_short(self) -> bool:
+        """Whether peers are to be made to wait as soon as anything waits to be read."""
+
+    def note_waiting(self, size_bytes: int) -> None:
+        """So much more waits, or less than nothing."""
+
+
+class _Uncounted:
+    """Connections of a server whose bytes nobody counts."""
+
+    is_short = False
+
+    def note_waiting(self, size_bytes: int) -> None:
+        """Nothing is to be done."""
+
+
+class _ReceiveBuffer(threading.local):
+    """Where a thread's calls of recv put what they bring: asyncio's own make a block of 256 KiB each."""
+
+    def __init__(self) -> None:
+        self.view = memoryview(bytearray(RECEIVE_BYTES))
+
+
+_RECEIVE_BUFFER = _ReceiveBuffer()
+
+
+class Connection(asyncio.BufferedProtocol):
+    """Made by `dial`. One task at a time may read. `waiting` counts what has come and was not read."""
+
+    def __init__(
+        self,
+        context: ssl.SSLContext | None,
+        server_hostname: str | None,
+        waiting: WaitingBytes | None = None,
+    ) -> None:
+        self._waiting: WaitingBytes = _Uncounted() if waiting is None else waiting
         self._in, self._out = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = (
             None
@@ -123,11 +162,13 @@ class Connection(asyncio.Protocol):
         `discards_unsent`: nor is what the kernel has not delivered, which it would go on to send.
         """
         if self._transport is None:
+            self._forget_received()
             return
         found = self._transport.get_extra_info("socket") if discards_unsent else None
         if found is not None:
             found.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _NO_LINGER)
         self._transport.abort()
+        self._forget_received()
 
     async def _wait(self) -> None:
         self._waiter = asyncio.get_running_loop().create_future()
@@ -140,7 +181,7 @@ class Connection(asyncio.Protocol):
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
-    # ---- asyncio.Protocol
+    # ---- asyncio.BufferedProtocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)  # as all of sockets of streams are
@@ -150,9 +191,15 @@ class Connection(asyncio.Protocol):
             except OSError as error:
                 self._end(error)
 
-    def data_received(self, data: bytes) -> None:
-        self._received += data
-        if len(self._received) > HIGH_BYTES and not self._is_paused and self._transport is not None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        # Between this and `buffer_updated` nothing else of the thread runs.
+        return _RECEIVE_BUFFER.view
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._received += _RECEIVE_BUFFER.view[:nbytes]
+        self._waiting.note_waiting(nbytes)
+        high = 0 if self._waiting.is_short else HIGH_BYTES
+        if len(self._received) > high and not self._is_paused and self._transport is not None:
             self._is_paused = True
             self._transport.pause_reading()
         self._wake()
@@ -185,10 +232,18 @@ class Connection(asyncio.Protocol):
     def _piece(self) -> bytes:
         piece = bytes(memoryview(self._received)[:PIECE_BYTES])
         del self._received[: len(piece)]
-        if self._is_paused and len(self._received) <= LOW_BYTES and self._transport is not None:
-            self._is_paused = False
-            self._transport.resume_reading()
+        if piece:
+            self._waiting.note_waiting(-len(piece))
+        if self._is_paused and self._transport is not None:
+            low = 0 if self._waiting.is_short else LOW_BYTES
+            if len(self._received) <= low:
+                self._is_paused = False
+                self._transport.resume_reading()
         return piece
+
+    def _forget_received(self) -> None:
+        self._waiting.note_waiting(-len(self._received))
+        self._received = bytearray()
 
     def _take_piece(self) -> int:
         """Give OpenSSL a piece, if there is one; returns its size."""
@@ -238,11 +293,17 @@ class Connection(asyncio.Protocol):
 
 
 async def dial(
-    host: str, port: int, context: ssl.SSLContext | None, server_hostname: str | None
+    host: str,
+    port: int,
+    context: ssl.SSLContext | None,
+    server_hostname: str | None,
+    waiting: WaitingBytes | None = None,
 ) -> Connection:
     """Connect and shake hands. Raises OSError, ssl.SSLError among them; the caller has the deadline."""
     loop = asyncio.get_running_loop()
-    _, connection = await loop.create_connection(lambda: Connection(context, server_hostname), host, port)
+    _, connection = await loop.create_connection(
+        lambda: Connection(context, server_hostname, waiting), host, port
+    )
     try:
         await connection.handshake()
     except BaseException:

@@ -245,6 +245,10 @@ class Reflector(Generic[T]):
             return None
         return (self._clock() if now is None else now) - self._confirmed_at
 
+    def forget(self) -> None:
+        """Give back what is held, after the end of `run`: references in circles would keep it for long."""
+        self._store.forget()
+
     async def run(self) -> None:
         """List and watch until cancelled."""
         state = Progress()
@@ -275,9 +279,12 @@ class Reflector(Generic[T]):
         confirmations = self._confirmations
         try:
             if step.action is Action.LIST:
+                items: list[Put[T] | Undecodable] = []
                 try:
-                    await self._list(step)
+                    await self._list(step, items)
                 finally:
+                    # What ends a list may keep its frame alive until a collection of garbage.
+                    items.clear()
                     if self._budget_part is not None:
                         self._budget_part.end_list()
                 return Listed()
@@ -305,7 +312,8 @@ class Reflector(Generic[T]):
         except GarbageError as error:
             return Garbage(str(error))
 
-    async def _list(self, step: Step) -> None:
+    async def _list(self, step: Step, items: list[Put[T] | Undecodable]) -> None:
+        """List into `items`, which the caller has empty and clears."""
         self._lists += 1
         params = dict(self._selectors)
         if self._store.version and not step.is_fresh:
@@ -314,7 +322,6 @@ class Reflector(Generic[T]):
             params["resourceVersion"] = self._store.version
             params["resourceVersionMatch"] = "NotOlderThan"
         asked_at = self._clock()
-        items: list[Put[T] | Undecodable] = []
         filtered: dict[str, set[str]] = {}
         version = ""
         size = self._timing.page_size
@@ -333,34 +340,25 @@ class Reflector(Generic[T]):
                 continue
             if 2 * len(body) < PAGE_BYTES:
                 size = min(self._timing.page_size, 2 * size)
+            part = self._budget_part
+            if part is not None:
+                part.note_page(len(body) + list_page.most_cut_bytes(body))
             page = await _in_steps(list_page.cut(body))
-            taken_bytes = page_bytes = 0
-            for count, raw in enumerate(page.items, 1):
-                is_large = len(raw) > LARGE_BYTES
-                item = (
-                    await _in_steps(self._decoder.steps_of_item(raw)) if is_large else self._decoder.item(raw)
-                )
-                metadata = _metadata(item)
-                if self._is_included(metadata):
-                    items.append(item)
-                    if self._budget_part is not None:
-                        page_bytes += self._budget_part.size_of(item)
-                elif self._is_filtered(metadata):
-                    filtered.setdefault(metadata.namespace, set()).add(metadata.name)
-                taken_bytes += len(raw)
-                if count % _SLICE_OBJECTS == 0 or taken_bytes > _SLICE_BYTES:
-                    # A page may be as large as the server likes: let other tasks run in between.
-                    taken_bytes = 0
-                    await asyncio.sleep(0)
-            if self._budget_part is not None:
-                self._budget_part.note_listed(page_bytes)
-            version = version or page.metadata.resource_version
-            if not page.metadata.continue_:
+            metadata = page.metadata
+            if part is not None:
+                part.note_page(len(body) + list_page.ITEM_BYTES * len(page.items))
+            size_bytes = await self._items(page, items, filtered)
+            # Each item is a view of the body.
+            del page, body
+            if part is not None:
+                part.end_page(size_bytes)
+            version = version or metadata.resource_version
+            if not metadata.continue_:
                 break
             # "specifying resource version is not allowed when using continue"
             params.pop("resourceVersion", None)
             params.pop("resourceVersionMatch", None)
-            params["continue"] = page.metadata.continue_
+            params["continue"] = metadata.continue_
         found = await _in_steps(self._store.comparing(items, version))
         changes = found.changes
         if self._delivers_parts:
@@ -386,6 +384,35 @@ class Reflector(Generic[T]):
                 await asyncio.sleep(0)
         finally:
             self._is_relisting = False
+
+    async def _items(
+        self, page: list_page.ListedPage, items: list[Put[T] | Undecodable], filtered: dict[str, set[str]]
+    ) -> int:
+        """Add what a page has to `items` and to `filtered`; returns the bytes that the items take.
+
+        A page may be as large as the server likes: other tasks run in between.
+        """
+        total_bytes = taken_bytes = slice_bytes = 0
+        for count, raw in enumerate(page.items, 1):
+            is_large = len(raw) > LARGE_BYTES
+            item = await _in_steps(self._decoder.steps_of_item(raw)) if is_large else self._decoder.item(raw)
+            metadata = _metadata(item)
+            if self._is_included(metadata):
+                items.append(item)
+                if self._budget_part is not None:
+                    slice_bytes += self._budget_part.size_of(item)
+            elif self._is_filtered(metadata):
+                filtered.setdefault(metadata.namespace, set()).add(metadata.name)
+            taken_bytes += len(raw)
+            if count % _SLICE_OBJECTS == 0 or taken_bytes > _SLICE_BYTES:
+                if self._budget_part is not None:
+                    self._budget_part.note_listed(slice_bytes)
+                total_bytes += slice_bytes
+                taken_bytes = slice_bytes = 0
+                await asyncio.sleep(0)
+        if self._budget_part is not None:
+            self._budget_part.note_listed(slice_bytes)
+        return total_bytes + slice_bytes
 
     def _accept_absence(self) -> bool:
         """Take a 404 as an empty first list, where the resource need not be installed."""
@@ -428,21 +455,26 @@ class Reflector(Generic[T]):
             "timeoutSeconds": str(max(1, int(timeout_s))),
         }
         splitter = LineSplitter()
-        async with self._client.stream(
-            self._path,
-            params,
-            idle_timeout_s=timing.idle_timeout_s,
-            timeout_s=timeout_s + timing.margin_s,
-        ) as chunks:
-            async for chunk in chunks:
-                lines = splitter.feed(chunk)
-                if self._budget_part is not None:
-                    self._budget_part.note_events(sum(map(len, lines)) + OBJECT_BYTES * len(lines))
-                    self._budget_part.note_pending(splitter.pending_bytes)
-                for at in range(0, len(lines), _SLICE_EVENTS):
-                    if at:
-                        await asyncio.sleep(0)
-                    await self._apply(lines[at : at + _SLICE_EVENTS])
+        try:
+            async with self._client.stream(
+                self._path,
+                params,
+                idle_timeout_s=timing.idle_timeout_s,
+                timeout_s=timeout_s + timing.margin_s,
+            ) as chunks:
+                async for chunk in chunks:
+                    lines = splitter.feed(chunk)
+                    if self._budget_part is not None:
+                        self._budget_part.note_events(sum(map(len, lines)) + OBJECT_BYTES * len(lines))
+                        self._budget_part.note_pending(splitter.pending_bytes)
+                    for at in range(0, len(lines), _SLICE_EVENTS):
+                        if at:
+                            await asyncio.sleep(0)
+                        await self._apply(lines[at : at + _SLICE_EVENTS])
+                    # Until the next piece comes they would be held, and not be counted.
+                    del lines
+        finally:
+            splitter.forget()
         # The end of the connection may have cut a line, which is left in the splitter. The server
         # sends it again: the version has not advanced past it.
         return self._clock() - started

@@ -134,6 +134,11 @@ class Store(Generic[T]):
     def decode_failures(self) -> Mapping[Key, DecodeFailed]:
         return MappingProxyType(self._decode_failures)
 
+    def forget(self) -> None:
+        """Hold nothing. The version stays: it is no new beginning."""
+        self._objects.clear()
+        self._decode_failures.clear()
+
     def replace(self, items: Iterable[Put[T] | Undecodable], version: str) -> list[Change[T]]:
         """Apply a whole list; return its changes, deletions first.
 

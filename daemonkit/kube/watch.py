@@ -51,6 +51,10 @@ class LineSplitter:
         """What is held of a line whose end has not come."""
         return len(self._pending)
 
+    def forget(self) -> None:
+        """Hold nothing: what ended the stream may keep this alive until a collection of garbage."""
+        self._pending = bytearray()
+
     def feed(self, chunk: bytes) -> list[bytes]:
         """The lines that `chunk` completes.
 

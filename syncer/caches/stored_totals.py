@@ -7,6 +7,8 @@ Kept with each change, so that asking costs nothing, however much a tenant has.
 from collections import Counter
 from dataclasses import dataclass, field
 
+from daemonkit.kube.byte_budget import OBJECT_BYTES
+
 
 @dataclass(slots=True)
 class Totals:
@@ -14,6 +16,11 @@ class Totals:
 
     stored_bytes: int = 0
     counts: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def memory_bytes(self) -> int:
+        """What a cache of them takes, at most."""
+        return self.stored_bytes + OBJECT_BYTES * self.counts.total()
 
     def add(self, kind: str, count: int, size_bytes: int) -> None:
         """Add so many objects of a kind; fewer than none are taken away."""
@@ -41,6 +48,8 @@ class StoredTotals:
         self._of_namespace: dict[str, Totals] = {}
         self._of_key: dict[str, Totals] = {}
         self._owners: dict[str, str] = {}
+        self.all = Totals()
+        """Of all super namespaces, whoever owns them. Read only."""
 
     def of(self, key: str) -> Totals:
         """What the tenant of a cluster key has. Read only."""
@@ -49,6 +58,7 @@ class StoredTotals:
     def add(self, super_namespace: str, kind: str, count: int, size_bytes: int) -> None:
         """Objects of a super namespace came, or went."""
         self._add(self._of_namespace, super_namespace, Totals(size_bytes, Counter({kind: count})), 1)
+        self.all.add(kind, count, size_bytes)
         if (key := self._owners.get(super_namespace)) is not None:
             self._add(self._of_key, key, Totals(size_bytes, Counter({kind: count})), 1)
 

@@ -20,6 +20,11 @@ _POLL_S = 1.0
 # A session without one of its tasks is begun anew, and lists everything.
 _REOPEN_S = 30.0
 
+MEMORY_IS_OTHERS = (
+    "the memory of the process is used up: this tenant had more than its share, which others need now; its "
+    "objects are listed anew"
+)
+
 _log = logs.get(__name__)
 
 
@@ -177,6 +182,24 @@ class Attachments:
         if session not in self._failed and self.sessions.get(session.tenant.key) is session:
             self._failed.add(session)
             self._tasks.spawn(self._reopen_later(session), f"reopen {session.tenant.key}")
+
+    def note_out_of_memory(self, session: TenantSession) -> None:
+        """Open the session of a tenant anew: what it holds is given back, and it lists as far as it may.
+
+        Another tenant has a claim to the memory beyond this one's share.
+        """
+        if session not in self._failed and self.sessions.get(session.tenant.key) is session:
+            self._failed.add(session)
+            _log.warning(
+                "memory is used up: the tenant that takes most is listed anew", tenant=session.tenant.key
+            )
+            self._tasks.spawn(self._reopen_now(session), f"give back memory of {session.tenant.key}")
+
+    async def _reopen_now(self, session: TenantSession) -> None:
+        self._failed.discard(session)
+        self._reopen(session)
+        if (opened := self.sessions.get(session.tenant.key)) is not None:
+            opened.memory.note_problem(MEMORY_IS_OTHERS)
 
     async def _reopen_later(self, session: TenantSession) -> None:
         await asyncio.sleep(_REOPEN_S)

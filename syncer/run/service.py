@@ -11,12 +11,14 @@ from daemonkit.fairness.scheduler import TenantScheduler
 from daemonkit.fairness.weighted_round_robin import MAX_WEIGHT
 from daemonkit.kube.reflector import Reflector
 from daemonkit.kube.resources import Key
+from daemonkit.kube.shared_budget import SharedBudget
 from daemonkit.run.daemon_shell import DaemonShell, freeze_heap
 from daemonkit.run.lifecycle import Lifecycle
 from syncer.caches.cached_object import CachedObject
 from syncer.caches.super_cluster import API_SERVER, NODE, SuperCaches, SuperChange
 from syncer.config import ShardingConfig, SyncerConfiguration
 from syncer.core import held_condition
+from syncer.core.memory import TENANT_BYTES, budget_bytes
 from syncer.core.plan import Side
 from syncer.core.sharding import Instant
 from syncer.core.tenant_cluster import TenantCluster
@@ -98,6 +100,12 @@ class SyncerService:
         self._system = self._scheduler.open("super cluster", MAX_WEIGHT)
         self._queue = WorkQueue(outside.monotonic, outside.jitter, self._metrics.queue_seconds)
         self._super = SuperCaches(self._client, self._kinds.values(), self._super_changed)
+        self._memory = SharedBudget(
+            budget_bytes(config.max_memory_bytes),
+            lambda: self._super.stored.all.memory_bytes,
+            member_bytes=TENANT_BYTES,
+        )
+        self._is_overcommitted = False
         self._surroundings = SessionSurroundings(
             self._kinds,
             self._super,
@@ -105,6 +113,7 @@ class SyncerService:
             config.settings,
             self._ownership,
             outside.open_tenant,
+            self._memory,
             self._user_agent,
             config.tenants.max_cache_bytes,
             outside.monotonic,
@@ -307,6 +316,20 @@ class SyncerService:
             if self._ownership.holds(state.cluster.key if isinstance(state, Reachable) else state.key)
         }
         self._attachments.update(held)
+        self._note_room()
+
+    def _note_room(self) -> None:
+        """Say when the tenants begin, or cease, to be more than there is memory for."""
+        memory, was = self._memory, self._is_overcommitted
+        self._is_overcommitted = memory.is_overcommitted
+        if self._is_overcommitted and not was:
+            _log.warning(
+                "more tenants than maxMemoryBytes has room for: raise it, or divide them among replicas",
+                tenants=len(self._attachments.sessions),
+                room=memory.room,
+            )
+        elif was and not self._is_overcommitted:
+            _log.info("maxMemoryBytes has room for all tenants again", room=memory.room)
 
     def _open_session(self, state: Reachable) -> TenantSession:
         self._end_conditions(state.virtual_cluster)
@@ -324,6 +347,10 @@ class SyncerService:
     def enqueue(self, session: TenantSession, item: SyncKey) -> None:
         """Have an object of a tenant planned."""
         self._queue.add(session, item)
+
+    def out_of_memory(self, session: TenantSession) -> None:
+        """Another tenant has a claim to what is held for this one."""
+        self._attachments.note_out_of_memory(session)
 
     def task_failed(self, session: TenantSession) -> None:
         """A session has lost one of its tasks."""
@@ -356,7 +383,7 @@ class SyncerService:
             self._config.networks.settings(session.tenant.cluster_domain),
             report,
             may_write=lambda: self._ownership.may_write(session.tenant.key),
-            cache_budget=session.caches.budget,
+            cache_budget=session.memory.budget,
             account=session.account,
         )
 

@@ -4,6 +4,7 @@
 from collections.abc import Callable, Collection
 from urllib.parse import urlsplit
 
+from daemonkit.kube.client import ReceivedBytes
 from daemonkit.kube.credentials import Credentials
 from daemonkit.kube.kubeconfig import Access
 from syncer.policy import addresses
@@ -17,11 +18,16 @@ class TenantApiServer:
     """Built without connecting."""
 
     def __init__(
-        self, access: Access, open_client: Callable[[Credentials, int, str], ApiClient], user_agent: str
+        self,
+        access: Access,
+        open_client: Callable[[Credentials, int, str, ReceivedBytes], ApiClient],
+        user_agent: str,
+        received: ReceivedBytes,
     ) -> None:
+        """`received` counts what connections and answers hold."""
         self._access = access
         self._credentials = Credentials(lambda: self._access)
-        self.client = open_client(self._credentials, MAX_IN_FLIGHT, user_agent)
+        self.client = open_client(self._credentials, MAX_IN_FLIGHT, user_agent, received)
         self._known_peers: frozenset[str] = frozenset()
 
     def use(self, access: Access) -> None:

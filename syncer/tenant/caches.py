@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 from daemonkit.kube import deep_json
-from daemonkit.kube.byte_budget import ByteBudget
 from daemonkit.kube.freshness import Failure
 from daemonkit.kube.reflector import Reflector
 from daemonkit.kube.resources import NODES, Key
@@ -19,6 +18,7 @@ from syncer.core.plan import Side
 from syncer.kinds.port import SYSTEM_NAMESPACE, KindSync, Scope
 from syncer.surroundings import ApiClient
 from syncer.tenant.deletions import SyncKey
+from syncer.tenant.memory import TenantMemory
 from syncer.tenant.owned_namespaces import NAMESPACE, HasTenant, OwnedNamespaces
 from syncer.vnodes.desired import is_own_vnode
 
@@ -46,16 +46,16 @@ class TenantCaches:
         kinds: Mapping[str, KindSync],
         super_cluster: SuperCaches,
         namespaces: OwnedNamespaces,
-        max_bytes: int,
+        memory: TenantMemory,
     ) -> None:
+        self._memory = memory
         self._owner = owner
         self._reader = reader
         self._kinds = kinds
         self._super = super_cluster
         self._namespaces = namespaces
-        self.budget: ByteBudget[CachedObject] = ByteBudget(max_bytes, lambda each: each.size_bytes)
         self.nodes: Reflector[CachedObject] = Reflector(
-            reader, NODES, parse, budget=self.budget, delivers_parts=True, on_change=owner.nodes_changed
+            reader, NODES, parse, budget=memory.budget, delivers_parts=True, on_change=owner.nodes_changed
         )
         self.reflectors: dict[str, Reflector[CachedObject]] = {
             name: self._follow(sync) for name, sync in kinds.items() if name not in NOT_WATCHED
@@ -67,7 +67,7 @@ class TenantCaches:
             self._reader,
             sync.kind.resource,
             parser_of(kind, _most_values(sync)),
-            budget=self.budget,
+            budget=self._memory.budget,
             may_be_absent=True,
             delivers_parts=True,
             on_change=lambda changes: self._owner.objects_changed(kind, changes),
@@ -78,6 +78,11 @@ class TenantCaches:
     def start(self, tasks: Tasks) -> None:
         for name, reflector in (*self.reflectors.items(), ("Node", self.nodes)):
             tasks.spawn(reflector.run(), name)
+
+    def forget(self) -> None:
+        """Give back what is held: references in circles would keep it for long."""
+        for reflector in (*self.reflectors.values(), self.nodes):
+            reflector.forget()
 
     async def wait_synced(self) -> None:
         for reflector in (*self.reflectors.values(), self.nodes):
@@ -96,6 +101,8 @@ class TenantCaches:
     @property
     def failure(self) -> Failure | None:
         """Why the tenant's API server cannot be read now; None if it can."""
+        if (problem := self._memory.problem) is not None:
+            return problem
         found = [each.failure for each in self.reflectors.values()]
         return next((each for each in found if each is not None), None)
 

@@ -55,7 +55,7 @@ class TenantQuota:
     """`names` are those of kinds in limits; `totals` gives what the tenant has in the super cluster.
 
     `overhead` gives what pods of a runtime class take beside their containers, if that is known: the super
-    cluster's admission adds it.
+    cluster's admission adds it. `memory` says why the syncer cannot hold so many bytes more for the tenant.
     """
 
     def __init__(
@@ -63,10 +63,12 @@ class TenantQuota:
         names: Mapping[str, str],
         totals: Callable[[], Totals],
         overhead: Callable[[str], Object | None] = lambda _: None,
+        memory: Callable[[int], str] = lambda _: "",
     ) -> None:
         self._names = names
         self._stored = _Stored(totals, {name: kind for kind, name in names.items()})
         self._overhead = overhead
+        self._memory = memory
         self._policy = DEFAULT
         self._summed: frozenset[str] = frozenset()
         self._hard = limits.DEFAULTS
@@ -159,6 +161,8 @@ class TenantQuota:
             # A large object that is written anew is little more than it was.
             more[STORED_BYTES] = self._growth_bytes(found, growing) * quantity.UNIT
             refusal = self._usage.excess(item, more)
+        if refusal is None and (problem := self._memory(size_bytes)):
+            refusal = Refusal("object", problem)
         if refusal is not None:
             self._written.pop(item, None)
             self._usage.release(item)

@@ -15,9 +15,11 @@ from typing import Protocol
 import msgspec
 
 from daemonkit.fairness.scheduler import Account
+from daemonkit.kube.client import ReceivedBytes
 from daemonkit.kube.credentials import Credentials
 from daemonkit.kube.kubeconfig import Access
 from daemonkit.kube.resources import Key
+from daemonkit.kube.shared_budget import SharedBudget
 from daemonkit.kube.store import Added, Change, DecodeFailed, Deleted, Modified, UndecodableDeleted
 from daemonkit.tasks import Tasks
 from syncer.caches.cached_object import CachedObject, unreadable_keys
@@ -36,6 +38,7 @@ from syncer.tenant.api_server import TenantApiServer
 from syncer.tenant.caches import NOT_WATCHED, TenantCaches
 from syncer.tenant.deletion_judge import DeletionJudge
 from syncer.tenant.deletions import Deletions, SyncKey
+from syncer.tenant.memory import TenantMemory
 from syncer.tenant.owned_namespaces import OwnedNamespaces
 from syncer.tenant.quota import TenantQuota
 from syncer.tenant.verified_pairs import VerifiedPairs
@@ -53,6 +56,9 @@ class SessionOwner(Protocol):
     def holds_changed(self, session: "TenantSession") -> None:
         """Other deletions of the tenant are held than before, or none any more."""
 
+    def out_of_memory(self, session: "TenantSession") -> None:
+        """Another tenant has a claim to what is held for this one."""
+
     def task_failed(self, session: "TenantSession") -> None:
         """One of the session's tasks has failed, and does not run again."""
 
@@ -69,7 +75,8 @@ class SessionSurroundings:
     super_client: CheckedRequester
     settings: SyncSettings
     ownership: TenantOwnership
-    open_client: Callable[[Credentials, int, str], ApiClient]
+    open_client: Callable[[Credentials, int, str, ReceivedBytes], ApiClient]
+    memory: SharedBudget
     user_agent: str = COMPONENT
     max_cache_bytes: int = 512 << 20
     clock: Callable[[], float] = time.monotonic
@@ -105,13 +112,22 @@ class TenantSession:
             f"tenant {tenant.key}", on_failure=lambda *_: owner.task_failed(self), through=account.run
         )
         """The tasks that end with the session."""
-        self.api_server = TenantApiServer(access, surroundings.open_client, surroundings.user_agent)
+        self._super = surroundings.super_cluster
+        self.memory = TenantMemory(
+            surroundings.memory,
+            surroundings.max_cache_bytes,
+            lambda: self._super.stored.of(tenant.key).memory_bytes,
+            lambda: owner.out_of_memory(self),
+            surroundings.clock,
+        )
+        self.api_server = TenantApiServer(
+            access, surroundings.open_client, surroundings.user_agent, self.memory.budget
+        )
         ownership = surroundings.ownership
         self.client = FencedClient(self.api_server.client, ownership, tenant.key, account)
         """Of the tenant's API server."""
         self.super_client = FencedClient(surroundings.super_client, ownership, tenant.key, account)
         """Of the super cluster's, for this tenant's objects."""
-        self._super = surroundings.super_cluster
         self.namespaces = OwnedNamespaces(self, self._super, surroundings.keys)
         self.caches = TenantCaches(
             self,
@@ -119,7 +135,7 @@ class TenantSession:
             self.kinds,
             self._super,
             self.namespaces,
-            surroundings.max_cache_bytes,
+            self.memory,
         )
         self.verified = VerifiedPairs(self.caches)
         self.waits = Waits()
@@ -131,6 +147,7 @@ class TenantSession:
             {name: count_name(sync.kind.resource) for name, sync in self.kinds.items()},
             lambda: self._super.stored.of(tenant.key),
             self.caches.overhead,
+            self.memory.refusal,
         )
         self.vnodes: TenantVNodes | None = None
         self.is_attached = False
@@ -144,6 +161,8 @@ class TenantSession:
 
     async def close(self, timeout_s: float) -> None:
         await self.tasks.close(timeout_s)
+        self.caches.forget()
+        self.memory.close()
         await self.api_server.client.close()
         self.account.close()
 

@@ -5,6 +5,7 @@ That they are enough is what tests/k8s/syncer shows, which runs under these role
 """
 
 from collections.abc import Iterator
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,11 @@ import pytest
 import yaml
 
 import syncer.config
+from syncer.core import memory
 from syncer.core.view import PodDns
 from syncer.kinds import table
 from syncer.kinds.port import KindSync, Scope
+from syncer.policy import quantity
 from syncer.tenant.caches import NOT_WATCHED
 from tests import examples
 
@@ -147,3 +150,18 @@ def test_a_syncer_that_does_not_answer_is_started_anew(path: Path) -> None:
     assert probe["exec"]["command"] == ["vcnode", "status", "--alive", "--address", address]
     # Longer than any step of the loop, however slow the node is.
     assert probe["periodSeconds"] * probe["failureThreshold"] >= 60
+
+
+@pytest.mark.parametrize("path", [DEPLOYMENT, SHARDED], ids=["one", "sharded"])
+def test_the_containers_limit_of_memory_is_that_of_the_configuration(path: Path) -> None:
+    """The daemon divides it among tenants: by another figure it would be ended before, or waste the rest."""
+    (container,) = of_kind(path, "Deployment")["spec"]["template"]["spec"]["containers"]
+    assert quantity.parse(container["resources"]["limits"]["memory"]) == memory.LIMIT_BYTES * quantity.UNIT
+
+
+def test_the_units_limit_of_memory_is_that_of_the_configuration() -> None:
+    unit = (examples.ROOT / "systemd" / "vc-syncer.service").read_text(encoding="utf-8")
+    (limit,) = [line.partition("=")[2] for line in unit.splitlines() if line.startswith("MemoryMax=")]
+    assert quantity.parse(f"{limit}i") == memory.LIMIT_BYTES * quantity.UNIT
+    (key,) = [each for each in fields(syncer.config.SyncerConfiguration) if each.name == "max_memory_bytes"]
+    assert key.default == memory.LIMIT_BYTES

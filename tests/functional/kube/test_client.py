@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from daemonkit.kube.client import ApiError, Client, DeadlineError, UnreachableError
+from daemonkit.kube.byte_budget import OverBudgetError
+from daemonkit.kube.client import AnswerTooLargeError, ApiError, Client, DeadlineError, UnreachableError
 from daemonkit.kube.credentials import Credentials
 from daemonkit.kube.kubeconfig import Access, parse
 from daemonkit.kube.resources import CONFIG_MAPS
@@ -68,6 +69,44 @@ async def test_a_server_of_another_name_is_refused(
     )
     async with Client(Credentials(lambda: named)) as client:
         assert await client.request("GET", PATH)
+
+
+async def test_what_is_held_of_an_answer_is_noted(
+    access: Access, authority: Authority, apiserver: FakeApiserver
+) -> None:
+    leaf = authority.issue("reader")
+    known = Access(
+        access.server, ca_pem=authority.cert_pem, certificate_pem=leaf.cert_pem, key_pem=leaf.key_pem
+    )
+    counted = CountedBytes(refuses_after=3)
+    async with Client(Credentials(lambda: known), received=counted) as client:
+        body = await client.request("GET", PATH)
+        # In parts and as a whole, until it is the caller's.
+        assert counted.received == [2 * len(body), -2 * len(body)]
+        assert counted.waiting_bytes == 0
+        with pytest.raises(AnswerTooLargeError, match="no room"):
+            await client.request("GET", PATH)
+        assert sum(counted.received) == 0
+    assert counted.waiting_bytes == 0
+
+
+class CountedBytes:
+    """Refuses what an answer holds from the call on that has this number."""
+
+    is_short = False
+
+    def __init__(self, refuses_after: int) -> None:
+        self.received: list[int] = []
+        self.waiting_bytes = 0
+        self._refuses_after = refuses_after
+
+    def note_waiting(self, size_bytes: int) -> None:
+        self.waiting_bytes += size_bytes
+
+    def note_received(self, size_bytes: int) -> None:
+        self.received.append(size_bytes)
+        if size_bytes > 0 and len(self.received) >= self._refuses_after:
+            raise OverBudgetError("no room")
 
 
 async def test_a_server_is_where_it_proved_to_be(

@@ -14,6 +14,7 @@ from daemonkit.kube.connection import (
     FREE_RECORDS,
     HIGH_BYTES,
     MAX_HANDSHAKE_BYTES,
+    RECEIVE_BYTES,
     BrokenPeerError,
     Connection,
     dial,
@@ -96,6 +97,54 @@ async def test_a_slow_reader_pauses_the_sender_without_loss(authority: Authority
         assert len(received) == size
         assert received == b"".join(bytes([at >> 16 & 255]) * (64 << 10) for at in range(0, size, 64 << 10))
         connection.close()
+
+
+class WaitingBytes:
+    def __init__(self, *, is_short: bool) -> None:
+        self.is_short = is_short
+        self.waiting_bytes = self.most_bytes = 0
+
+    def note_waiting(self, size_bytes: int) -> None:
+        self.waiting_bytes += size_bytes
+        self.most_bytes = max(self.most_bytes, self.waiting_bytes)
+
+
+@pytest.mark.parametrize("is_tls", [True, False])
+@pytest.mark.parametrize("is_short", [False, True])
+async def test_what_waits_is_counted_and_bounded(authority: Authority, is_tls: bool, is_short: bool) -> None:
+    """With little memory left a peer waits as soon as anything of it was not read."""
+    size = 8 << 20
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        assert await reader.readexactly(2) == b"go"
+        writer.write(b"x" * size)
+        await writer.drain()
+        await reader.read()
+
+    async with server(serve, authority if is_tls else None) as port:
+        context = trusting(authority) if is_tls else None
+        waiting = WaitingBytes(is_short=is_short)
+        connection = await dial("127.0.0.1", port, context, "127.0.0.1" if is_tls else None, waiting)
+        connection.write(b"go")
+        received = 0
+        while received < size:
+            received += len(await connection.read())
+        assert (received, waiting.waiting_bytes) == (size, 0)
+        assert 0 < waiting.most_bytes <= RECEIVE_BYTES + (0 if is_short else HIGH_BYTES)
+        connection.close()
+
+
+async def test_what_nobody_reads_is_given_back_at_the_end() -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"x" * 1000)
+        await reader.read()
+
+    async with server(serve, None) as port:
+        waiting = WaitingBytes(is_short=False)
+        connection = await dial("127.0.0.1", port, None, None, waiting)
+        await until(lambda: waiting.waiting_bytes == 1000)
+        connection.close()
+        assert waiting.waiting_bytes == 0
 
 
 async def test_an_unverified_peer_is_refused(authority: Authority) -> None:

@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 import asyncio
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import pytest
 
-from daemonkit.kube.byte_budget import OBJECT_BYTES, ByteBudget
+from daemonkit.kube.byte_budget import OBJECT_BYTES, ByteBudget, OverBudgetError
 from daemonkit.kube.reflector import Timing
 from daemonkit.kube.resources import NameOnly
-from daemonkit.kube.store import DecodeFailed
+from daemonkit.kube.shared_budget import SharedBudget
+from daemonkit.kube.store import DecodeFailed, Store
 from daemonkit.kube.watch import Undecodable
 from tests.unit.daemonkit.kube.reflector_environment import ConfigMap, ReflectorEnvironment, lists, refused
 
@@ -235,3 +236,129 @@ async def test_lines_without_an_end_share_the_budget() -> None:
         second.transport.inject(b"x" * 600 * KIB)
         await asyncio.sleep(0.1)
         assert (reason(first), reason(second)) == ("", "")
+
+
+def shared(process: SharedBudget, ended: Callable[[], None] = lambda: None) -> ByteBudget[ConfigMap]:
+    def size_of(each: ConfigMap) -> int:
+        return sum(map(len, each.data.values()))
+
+    return ByteBudget(64 << 20, size_of, shared=process, ended=ended)
+
+
+async def test_who_has_more_than_its_share_of_the_process_is_refused() -> None:
+    process = SharedBudget(4 << 20)
+    hog, other = ReflectorEnvironment(budget=shared(process)), shared(process)
+    for number in range(8):
+        hog.put(f"{number}", text=text(1024))
+    async with hog.running():
+        await asyncio.sleep(5)
+        assert reason(hog).startswith("the memory of the process is used up: ")
+        assert not hog.reflector.synced.is_set()
+        other.close()
+        assert process.share_bytes == 4 << 20
+
+
+async def test_who_has_less_than_its_share_has_another_one_ended() -> None:
+    ends: list[str] = []
+    process = SharedBudget(16 << 20)
+    hog = ReflectorEnvironment(Timing(page_size=1), budget=shared(process, lambda: ends.append("hog")))
+    honest = ReflectorEnvironment(budget=shared(process, lambda: ends.append("honest")))
+    for number in range(13):
+        hog.put(f"{number}", text=text(1024))
+    async with hog.running():
+        await hog.reflector.synced.wait()
+        for number in range(2):
+            honest.put(f"{number}", text=text(512))
+        async with honest.running():
+            await honest.reflector.synced.wait()
+    assert set(ends) == {"hog"}
+
+
+async def test_a_list_beside_much_that_it_replaces_has_that_given_back() -> None:
+    """Both do not fit. Refused again and again, the tenant would never see what has changed."""
+    ends: list[str] = []
+    process = SharedBudget(16 << 20)
+    one = ReflectorEnvironment(Timing(page_size=1), budget=shared(process, lambda: ends.append("one")))
+    for number in range(10):
+        one.put(f"{number}", text=text(1024))
+    async with one.running():
+        await one.reflector.synced.wait()
+        one.storage.compact()
+        one.transport.cut()
+        one.transport.failures = [refused(410)]
+        await asyncio.sleep(5)
+    assert set(ends) == {"one"}
+
+
+async def test_a_page_is_held_until_it_was_read() -> None:
+    """With what it is cut into: a page of many small items takes several times its bytes."""
+    most = 0
+
+    class WatchedBudget(SharedBudget):
+        def held_changed(self, more_bytes: int) -> None:
+            nonlocal most
+            super().held_changed(more_bytes)
+            most = max(most, self.total_bytes())
+
+    process = WatchedBudget(64 << 20)
+    one = ReflectorEnvironment(budget=shared(process))
+    for number in range(4):
+        one.put(f"{number}", text=text(1024))
+    async with one.running():
+        await one.reflector.synced.wait()
+        assert most > 7 << 20
+        assert process.total_bytes() == 4 << 20
+
+
+async def test_what_a_page_is_cut_into_is_held_with_it() -> None:
+    """A page of many small items takes several times its bytes, until they were read."""
+    process = SharedBudget(64 << 20)
+    one = shared(process)
+    part = one.part(Store())
+    part.note_page(3 << 20)
+    part.note_listed(1 << 20)
+    assert one.held_bytes == 4 << 20
+    part.end_page(1 << 20)
+    assert one.held_bytes == 1 << 20
+    part.end_list()
+    assert one.held_bytes == 0
+
+
+async def test_nothing_is_left_in_the_budget_of_the_process() -> None:
+    process = SharedBudget(64 << 20)
+    one = shared(process)
+    part = one.part(Store())
+    one.note_waiting(100)
+    part.note_pending(1000)
+    part.note_events(10_000)
+    one.note_received(100_000)
+    assert (process.total_bytes(), one.held_bytes) == (111_100, 111_100)
+    one.note_waiting(-100)
+    part.end_watch()
+    part.count()
+    assert (process.total_bytes(), one.held_bytes) == (100_000, 100_000)
+    one.close()
+    one.note_received(-100_000)
+    assert process.total_bytes() == 0
+
+
+async def test_an_answer_under_way_is_charged_until_it_was_read() -> None:
+    process = SharedBudget(4 << 20)
+    one, _ = shared(process), shared(process)
+    one.note_received(3 << 20)
+    with pytest.raises(OverBudgetError, match="memory of the process is used up"):
+        one.note_received(2 << 20)
+    one.note_received(-(5 << 20))
+    one.note_received(1 << 20)
+    assert one.counted_bytes == 1 << 20
+
+
+async def test_events_that_are_still_to_be_applied_are_counted() -> None:
+    one = shared(SharedBudget(64 << 20))
+    part = one.part(Store())
+    part.note_events(10_000)
+    one.count()
+    assert one.held_bytes == 10_000
+    part.end_watch()
+    part.count()
+    assert one.held_bytes == 0

@@ -2,8 +2,11 @@
 from types import SimpleNamespace
 from typing import Any
 
+from daemonkit.kube.byte_budget import ByteBudget
+from daemonkit.kube.client import ReceivedBytes
 from daemonkit.kube.credentials import Credentials
 from daemonkit.kube.kubeconfig import Access
+from syncer.caches.cached_object import CachedObject
 from syncer.tenant.api_server import MAX_IN_FLIGHT, TenantApiServer
 
 
@@ -16,11 +19,14 @@ class _Client(SimpleNamespace):
 def _api_server(server: str) -> tuple[TenantApiServer, _Client, list[Any]]:
     client, opened = _Client(), list[Any]()
 
-    def open_client(credentials: Credentials, max_idle: int, user_agent: str) -> Any:
+    budget: ByteBudget[CachedObject] = ByteBudget(1 << 20, lambda each: each.size_bytes)
+
+    def open_client(credentials: Credentials, max_idle: int, user_agent: str, received: ReceivedBytes) -> Any:
+        assert received is budget
         opened.extend((credentials, max_idle, user_agent))
         return client
 
-    return TenantApiServer(Access(server), open_client, "vc-syncer"), client, opened
+    return TenantApiServer(Access(server), open_client, "vc-syncer", budget), client, opened
 
 
 def test_where_it_is_by_its_kubeconfig() -> None:
