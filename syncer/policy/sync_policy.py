@@ -360,4 +360,11 @@ class SyncPolicy:
     quota: tuple[tuple[str, int], ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class PolicyUnusable:
+    """Why a tenant has no SyncPolicy now, for its eyes: then nothing new goes down."""
+
+    message: str
+
+
 DEFAULT = SyncPolicy()

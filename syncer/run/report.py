@@ -11,6 +11,7 @@ from syncer.core import unknown
 from syncer.core.plan import Side
 from syncer.core.plan_description import describe_plan
 from syncer.core.sharding import SHARDS
+from syncer.policy.sync_policy import PolicyUnusable
 from syncer.run.attachments import Attachment, Attachments
 from syncer.sharding.replica import Replica
 from syncer.tenant.caches import NOT_WATCHED
@@ -200,7 +201,7 @@ class StatusReport:
             ),
             "reason": self._reports.last(session, item),
             "conflict": self._engine.conflicts.get((session.tenant.key, item), ""),
-            "policyProblem": session.policy if isinstance(session.policy, str) else "",
+            "policyProblem": session.policy.message if isinstance(session.policy, PolicyUnusable) else "",
             "plan": _fresh_plan(session, item),
         }
 

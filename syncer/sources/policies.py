@@ -12,7 +12,7 @@ from daemonkit.kube.store import Change
 from syncer.core.objects import Object
 from syncer.core.tenant_cluster import TenantCluster
 from syncer.policy.document import parse
-from syncer.policy.sync_policy import DEFAULT, SyncPolicy
+from syncer.policy.sync_policy import DEFAULT, PolicyUnusable, SyncPolicy
 
 SYNC_POLICIES = Resource("vcnode.io", "v1alpha1", "syncpolicies")
 DEFAULT_NAME = "default"
@@ -63,20 +63,22 @@ class Policies:
         self._has_synced = True
         self._on_change()
 
-    def of(self, tenant: TenantCluster) -> SyncPolicy | str:
+    def of(self, tenant: TenantCluster) -> SyncPolicy | PolicyUnusable:
         """The policy, or why there is none: then nothing new goes down.
 
         A tenant whose VirtualCluster names no policy has the one named `default`, or else the built-in one.
         """
         if not self._has_synced:
-            return "SyncPolicies are not synced"
+            return PolicyUnusable("SyncPolicies are not synced")
         where = (tenant.vc_namespace, tenant.policy)
         found = self.reflector.objects.get(where)
         if found is not None:
             if isinstance(found.parsed, SyncPolicy):
                 return found.parsed
-            return f"SyncPolicy {tenant.policy}: {'; '.join(found.parsed)}"
+            return PolicyUnusable(f"SyncPolicy {tenant.policy}: {'; '.join(found.parsed)}")
         problem = self.reflector.undecodable.get(where)
         if problem is not None:
-            return f"SyncPolicy {tenant.policy}: {problem}"
-        return DEFAULT if tenant.policy == DEFAULT_NAME else f"SyncPolicy {tenant.policy} does not exist"
+            return PolicyUnusable(f"SyncPolicy {tenant.policy}: {problem}")
+        if tenant.policy == DEFAULT_NAME:
+            return DEFAULT
+        return PolicyUnusable(f"SyncPolicy {tenant.policy} does not exist")

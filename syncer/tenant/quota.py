@@ -19,7 +19,7 @@ from syncer.core.plan import Action, Create, IssueTokens, Patch, Plan, Refusal, 
 from syncer.policy import limits, quantity
 from syncer.policy.limits import STORED_BYTES
 from syncer.policy.quota import TenantUsage, unstated
-from syncer.policy.sync_policy import DEFAULT, SyncPolicy
+from syncer.policy.sync_policy import DEFAULT, PolicyUnusable, SyncPolicy
 from syncer.policy.usage import of_object, reduced_part
 from syncer.tenant.deletions import SyncKey
 
@@ -77,7 +77,9 @@ class TenantQuota:
         self._refused: dict[SyncKey, None] = {}
 
     def start(
-        self, policy: SyncPolicy | str, objects: Callable[[str], Iterable[tuple[SyncKey, CachedObject]]]
+        self,
+        policy: SyncPolicy | PolicyUnusable,
+        objects: Callable[[str], Iterable[tuple[SyncKey, CachedObject]]],
     ) -> None:
         """Take a policy, and count anew; `objects` gives the tenant's super objects of a kind."""
         self._policy = policy if isinstance(policy, SyncPolicy) else DEFAULT

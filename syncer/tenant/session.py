@@ -30,7 +30,7 @@ from syncer.core.tenant_cluster import TenantCluster
 from syncer.core.view import SyncSettings
 from syncer.kinds.port import KindSync
 from syncer.policy.limits import count_name
-from syncer.policy.sync_policy import DEFAULT, SyncPolicy
+from syncer.policy.sync_policy import DEFAULT, PolicyUnusable, SyncPolicy
 from syncer.sharding.fenced_client import CheckedRequester, FencedClient
 from syncer.sharding.port import TenantOwnership
 from syncer.surroundings import COMPONENT, ApiClient
@@ -92,7 +92,7 @@ class TenantSession:
         surroundings: SessionSurroundings,
         tenant: TenantCluster,
         access: Access,
-        policy: SyncPolicy | str,
+        policy: SyncPolicy | PolicyUnusable,
         account: Account,
         *,
         held_tokens: Mapping[Side, str] | None = None,
@@ -104,7 +104,7 @@ class TenantSession:
         self.tenant = tenant
         self.virtual_cluster = virtual_cluster
         self._policy = policy
-        self.last_policy = DEFAULT if isinstance(policy, str) else policy
+        self.last_policy = DEFAULT if isinstance(policy, PolicyUnusable) else policy
         """What is in the super cluster was translated by it: it stands while there is no policy."""
         self.account = account
         """Pays for all that is done for the tenant, and ends with the session."""
@@ -174,11 +174,11 @@ class TenantSession:
             self.deletion_judge.judge()
 
     @property
-    def policy(self) -> SyncPolicy | str:
+    def policy(self) -> SyncPolicy | PolicyUnusable:
         """Its SyncPolicy, or why there is none: then nothing new goes down."""
         return self._policy
 
-    def change_policy(self, policy: SyncPolicy | str) -> bool:
+    def change_policy(self, policy: SyncPolicy | PolicyUnusable) -> bool:
         """Take another policy: all objects are to be planned again. False if it is the same."""
         if policy == self._policy:
             return False

@@ -46,6 +46,7 @@ from syncer.core.plan import (
 from syncer.core.requests import ApiRequest, read_path, request_of
 from syncer.kinds.port import KindSync, Scope
 from syncer.metrics import SyncerMetrics, failure_cause
+from syncer.policy.sync_policy import PolicyUnusable
 from syncer.tenant.deletions import SyncKey
 from syncer.tenant.owned_namespaces import NAMESPACE
 from syncer.tenant.session import TenantSession
@@ -290,8 +291,8 @@ class Engine:
         view = session.view()
         plan = sync.plan((item[1], item[2]), tenant, found, view)
         plan = unknown.hold(plan, view.unknown, item[0], has_tenant=tenant is not None)
-        if isinstance(session.policy, str) and _creates_in_super(plan):
-            plan = replace(plan, down=Half(wait=Wait("SyncPolicyUnusable", session.policy)))
+        if isinstance(session.policy, PolicyUnusable) and _creates_in_super(plan):
+            plan = replace(plan, down=Half(wait=Wait("SyncPolicyUnusable", session.policy.message)))
         halves = {each: plan.half(each) for each in directions}
         due = {each for each in directions if not self._postpone(session, item, each, halves[each])}
         if Direction.DOWN in due:

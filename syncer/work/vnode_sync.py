@@ -12,7 +12,7 @@ from syncer.config import VnAgentConfig
 from syncer.core.objects import Object, name_of
 from syncer.core.plan import Conflict, Wait
 from syncer.policy import quantity
-from syncer.policy.sync_policy import SyncPolicy, VNodeCapacity
+from syncer.policy.sync_policy import PolicyUnusable, SyncPolicy, VNodeCapacity
 from syncer.tenant.session import TenantSession
 from syncer.vnodes.controller import VNodes
 from syncer.vnodes.desired import AgentAddress, VNodePolicy, agent_addresses, quota_resources
@@ -138,9 +138,9 @@ class VNodeSync:
         return await session.vnodes.ensure(node)
 
 
-def vnode_policy(policy: SyncPolicy | str) -> VNodePolicy:
+def vnode_policy(policy: SyncPolicy | PolicyUnusable) -> VNodePolicy:
     """What a tenant's vNodes show; without a usable SyncPolicy as little as by default."""
-    if isinstance(policy, str):
+    if isinstance(policy, PolicyUnusable):
         return VNodePolicy()
     limits = policy.v_nodes
     resources = None

@@ -13,6 +13,7 @@ from syncer.caches.cached_object import CachedObject, parse
 from syncer.core.objects import SyncedKind
 from syncer.core.plan import Create, Direction, Half, Patch, Plan, Refusal, Side
 from syncer.metrics import SyncerMetrics
+from syncer.policy.sync_policy import PolicyUnusable
 from syncer.work.engine import Engine
 from syncer.work.slots import Slots
 
@@ -220,7 +221,7 @@ async def test_what_is_refused_by_policy_does_not_stop_what_comes_up() -> None:
 
 async def test_an_unusable_policy_stops_what_goes_down_alone() -> None:
     world = _AnsweringSession(detaches=False)
-    world.policy = cast("Any", "no such policy")
+    world.policy = cast("Any", PolicyUnusable("no such policy"))
     await _work(world, Plan(Half((MAKE,)), Half((SHOW,))))
     assert (world.writes, world.reports) == (["tenant PATCH"], ["planned"])
 
