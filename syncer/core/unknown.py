@@ -16,7 +16,7 @@ SUPER_UNREADABLE = "SuperObjectUnreadable"
 
 # What they lead to may be another tenant's by now: a change of them takes addresses away, and never waits.
 # What they may have besides is judged by addresses that are known to be the tenant's.
-_NEVER_KEPT = frozenset({"Endpoints", "EndpointSlice"})
+_NEVER_HELD = frozenset({"Endpoints", "EndpointSlice"})
 
 Unknown = Mapping[tuple[Side, str, str, str], str]
 """Of each (side, kind, namespace, name) that is there, why it cannot be read."""
@@ -31,20 +31,20 @@ def hold(plan: Plan, unknown: Unknown, kind: str, *, has_tenant: bool) -> Plan:
     down = plan.down
     if not unknown or not (down.actions or down.wait):
         return plan
-    actions = tuple(each for each in down.actions if _is_sure(each, kind, has_tenant=has_tenant))
+    actions = tuple(each for each in down.actions if _is_kept(each, kind, has_tenant=has_tenant))
     if actions == down.actions and down.wait is None:
         return plan
     held = replace(down, actions=actions, wait=_wait(unknown), changes=(), is_partial=False)
     return replace(plan, down=held)
 
 
-def _is_sure(action: Action, kind: str, *, has_tenant: bool) -> bool:
+def _is_kept(action: Action, kind: str, *, has_tenant: bool) -> bool:
     match action:
         case Delete(is_refused=is_refused):
             # With an object of the tenant's it follows from that alone: it ends, or is another one by now.
             return is_refused or has_tenant
         case Patch():
-            return kind in _NEVER_KEPT
+            return kind in _NEVER_HELD
         case _:
             return False
 
