@@ -1,21 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """One tenant's vNodes: made before the first pod is bound, kept as the super node is, removed when idle.
 
-All requests go to the tenant's own API server, and only a few at a time: one that hangs holds up nobody else.
+What is next for each is decided by its `VNodeMachine`, and carried out here. All requests go to the tenant's
+own API server, and only a few at a time: one that hangs holds up nobody else.
 """
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
 from daemonkit import logs
-from daemonkit.backoff import backoff_s, spread_s
 from daemonkit.kube import deep_json
 from daemonkit.kube.client import ApiError, Requester, UnreachableError
-from daemonkit.kube.resources import NODES, is_older
+from daemonkit.kube.resources import NODES
 from daemonkit.tasks import Tasks
 from syncer.core.objects import Object, metadata, uid_of, version_of
 from syncer.core.plan import Conflict, Patch, Wait
@@ -28,15 +28,38 @@ from syncer.vnodes.desired import (
     without_heartbeats,
 )
 from syncer.vnodes.lease import LEASE_NAMESPACE, LEASES, new_lease, renewal
+from syncer.vnodes.machine import (
+    BindingAsked,
+    DeletionBegun,
+    LeaseMade,
+    LeaseRenewed,
+    NodeAbsent,
+    NodeDeleted,
+    NodeDrifted,
+    NodeFound,
+    NodeMatches,
+    NodeVanished,
+    NodeWritten,
+    NothingToWrite,
+    PodBound,
+    PodGone,
+    PolicyChanged,
+    RemovalEnded,
+    StepFailed,
+    SuperNodeChanged,
+    SuperNodeFacts,
+    Tick,
+    TurnBegun,
+    VNodeAction,
+    VNodeEvent,
+    VNodeMachine,
+    VNodeOutcome,
+)
 from syncer.vnodes.super_nodes import SuperNodes
 
-# As upstream (constants.go:94): a pod that is made again often comes back to its node.
-IDLE_GRACE_S = 120.0
 MAX_IN_FLIGHT = 4
 # A renewal that takes as long as the interval is of no use any more.
 RENEWAL_TIMEOUT_S = 10.0
-FIRST_BACKOFF_S = 1.0
-MAX_BACKOFF_S = 60.0
 # Somebody else's write between our read and our patch; then the retry has its backoff.
 _TRIES = 3
 _MERGE_PATCH = "application/merge-patch+json"
@@ -44,8 +67,6 @@ _MERGE_PATCH = "application/merge-patch+json"
 NOT_READY = "VNodeNotReady"
 
 _log = logs.get(__name__)
-
-VNodeOutcome = Wait | Conflict | None
 
 
 @dataclass(slots=True)
@@ -58,31 +79,6 @@ class VNodeCounts:
     failed: int = 0
     renewed: int = 0
     renewals_failed: int = 0
-
-
-@dataclass(slots=True)
-class _VNode:
-    """One node of a tenant.
-
-    `version` is that of the super node which was applied last, 0 if the vNode has to be looked at; `form`
-    what was applied. `uid` is the Node's in the tenant, empty if there is none of ours, and
-    `resource_version` that of our last write. `is_used`: a pod is or was there. Without that the tenant may
-    have made the Node itself, and must not learn by it whether there is such a super node. `is_covered`: by
-    the policy, whatever pods there are.
-    """
-
-    pods: set[str] = field(default_factory=set)
-    is_used: bool = False
-    is_covered: bool = False
-    idle_since_s: float | None = None
-    version: int = 0
-    form: int = 0
-    uid: str = ""
-    resource_version: str = ""
-    has_lease: bool = False
-    outcome: VNodeOutcome = None
-    failures: int = 0
-    retry_s: float | None = None
 
 
 class TenantVNodes:
@@ -108,7 +104,7 @@ class TenantVNodes:
         self._counts = counts
         self._renew_time = renew_time
         self._jitter = jitter
-        self._vnodes: dict[str, _VNode] = {}
+        self._vnodes: dict[str, VNodeMachine] = {}
         self._queue: dict[str, asyncio.Future[VNodeOutcome]] = {}
         self._running: set[str] = set()
         self._workers = 0
@@ -123,19 +119,12 @@ class TenantVNodes:
 
     def pod_bound(self, node: str, pod_uid: str) -> None:
         """A super pod of the tenant is on this node."""
-        found = self._get_or_add(node)
-        found.pods.add(pod_uid)
-        found.is_used = True
-        found.idle_since_s = None
-        self._enqueue_unless_settled(node, found)
+        self._handle(node, self._get_or_add(node), PodBound(pod_uid))
 
     def pod_gone(self, node: str, pod_uid: str) -> None:
         """A super pod of the tenant is no more."""
-        found = self._vnodes.get(node)
-        if found is not None and pod_uid in found.pods:
-            found.pods.discard(pod_uid)
-            if not found.pods:
-                found.idle_since_s = _now()
+        if (found := self._vnodes.get(node)) is not None:
+            self._handle(node, found, PodGone(pod_uid))
 
     def mark_synced(self) -> None:
         """All pods that the tenant has in the super cluster have been reported."""
@@ -144,14 +133,8 @@ class TenantVNodes:
     def super_node_changed(self, name: str) -> None:
         """A super node appeared, changed or is gone."""
         is_covered = self._is_covered(name)
-        if name not in self._vnodes and not is_covered:
-            return
-        found = self._get_or_add(name)
-        if found.is_covered and not is_covered:
-            found.idle_since_s = _now()
-        found.is_covered = is_covered
-        found.retry_s = None
-        self._enqueue_unless_settled(name, found)
+        if name in self._vnodes or is_covered:
+            self._handle(name, self._get_or_add(name), SuperNodeChanged(is_covered))
 
     def tenant_node_changed(self, name: str, actual: Object | None) -> None:
         """A Node of the tenant as it is now, None if it was deleted.
@@ -162,27 +145,22 @@ class TenantVNodes:
         found = self._vnodes.get(name)
         if actual is None:
             if found is not None:
-                found.version, found.retry_s = 0, None
-                self._enqueue_unless_settled(name, found)
+                self._handle(name, found, NodeVanished())
             return
         if found is None:
             if not is_own_vnode(actual):
                 return
             found = self._get_or_add(name)
-        if not self._is_shown(found) or is_older(version_of(actual), found.resource_version):
-            return
-        if self._settle_if_desired(name, found, actual):
-            return
-        found.version = 0
-        self._enqueue_unless_settled(name, found)
+        if found.counts(version_of(actual)):
+            self._handle(name, found, self._compare(name, actual))
 
     def set_policy(self, policy: VNodePolicy) -> None:
         """Apply another policy to all vNodes."""
         if policy == self._policy:
             return
         self._policy = policy
-        for each in self._vnodes.values():
-            each.version = each.form = 0
+        for name, each in self._vnodes.items():
+            self._handle(name, each, PolicyChanged())
         for name in [*{*self._vnodes, *self._super_nodes}]:
             self.super_node_changed(name)
 
@@ -195,14 +173,8 @@ class TenantVNodes:
         stays for the grace, so that the pod can be reported.
         """
         found = self._get_or_add(node)
-        found.is_used = True
-        if not found.pods:
-            found.idle_since_s = _now()
-        if found.retry_s is not None and _now() < found.retry_s:
-            return found.outcome
-        if self._is_settled(node, found):
-            return found.outcome
-        return await asyncio.shield(self._enqueue(node))
+        turn = self._handle(node, found, BindingAsked())
+        return found.outcome if turn is None else await asyncio.shield(turn)
 
     def conflicts(self) -> dict[str, str]:
         """Nodes of the tenant that stand where a vNode should: name and message."""
@@ -216,11 +188,8 @@ class TenantVNodes:
 
     def tick(self) -> None:
         """Renew the Leases, retry what failed, remove what is idle. Call it once an interval of renewal."""
-        now = _now()
         for name, each in self._vnodes.items():
-            is_kept = self._is_kept(each)
-            if not is_kept or (each.retry_s is not None and now >= each.retry_s):
-                self._enqueue(name)
+            self._handle(name, each, Tick())
             if each.uid:
                 self._leases[name] = None
         if self._leases and not self._is_renewing:
@@ -241,19 +210,12 @@ class TenantVNodes:
 
     # ---- State
 
-    def _get_or_add(self, name: str) -> _VNode:
+    def _get_or_add(self, name: str) -> VNodeMachine:
         found = self._vnodes.get(name)
         if found is None:
-            found = self._vnodes[name] = _VNode(idle_since_s=_now(), is_covered=self._is_covered(name))
+            found = self._vnodes[name] = VNodeMachine(_now(), is_covered=self._is_covered(name))
             self._super_nodes.add_user(name)
         return found
-
-    def _is_kept(self, found: _VNode) -> bool:
-        if found.pods or not self._has_synced or not self._super_nodes.has_synced:
-            return True
-        return found.is_covered or (
-            found.idle_since_s is not None and _now() < found.idle_since_s + IDLE_GRACE_S
-        )
 
     def _is_covered(self, name: str) -> bool:
         if self._policy.scope is VNodeScope.USED:
@@ -261,37 +223,28 @@ class TenantVNodes:
         node = self._super_nodes.find(name)
         return node is not None and self._policy.covers(node)
 
-    @staticmethod
-    def _is_shown(found: _VNode) -> bool:
-        return found.is_used or found.is_covered
+    def _send_event(self, name: str, found: VNodeMachine, event: VNodeEvent) -> VNodeAction | None:
+        is_synced = self._has_synced and self._super_nodes.has_synced
+        facts = SuperNodeFacts(self._super_nodes.version(name), is_synced)
+        return found.handle(event, facts, _now(), self._jitter())
 
-    def _is_settled(self, name: str, found: _VNode) -> bool:
-        version = self._super_nodes.version(name)
-        return version > 0 and found.version == version
+    def _handle(
+        self, name: str, found: VNodeMachine, event: VNodeEvent
+    ) -> asyncio.Future[VNodeOutcome] | None:
+        """Pass an event, and give the vNode a turn if it needs one: that is returned."""
+        return self._enqueue(name) if self._send_event(name, found, event) is VNodeAction.ENQUEUE else None
 
-    def _enqueue_unless_settled(self, name: str, found: _VNode) -> None:
-        is_backing_off = found.retry_s is not None and _now() < found.retry_s
-        if not is_backing_off and not self._is_settled(name, found):
-            self._enqueue(name)
-
-    def _settle_if_desired(self, name: str, found: _VNode, actual: Object) -> bool:
-        """Take the Node of the tenant as applied, if it is right; return whether it is."""
+    def _compare(self, name: str, actual: Object) -> NodeMatches | NodeDrifted:
+        """Whether the tenant's Node is what it should be."""
         desired = self._super_nodes.desired(name, self._policy)
         if desired is None or not is_own_vnode(actual):
-            return False
+            return NodeDrifted()
         try:
             if vnode_changes(desired, actual, self._policy):
-                return False
+                return NodeDrifted()
         except (AttributeError, KeyError, TypeError, ValueError):
-            return False  # no valid Node: what reads it next backs off
-        found.uid = uid_of(actual)
-        self._settle(name, found, desired)
-        return True
-
-    def _settle(self, name: str, found: _VNode, desired: Object) -> None:
-        found.form = _form(desired)
-        found.version = self._super_nodes.version(name)
-        found.outcome, found.failures, found.retry_s = None, 0, None
+            return NodeDrifted()  # no valid Node: what reads it next backs off
+        return NodeMatches(uid_of(actual), _form(desired))
 
     # ---- The queue
 
@@ -331,7 +284,7 @@ class TenantVNodes:
         if found is None:
             return None
         try:
-            outcome = await self._apply(name, found)
+            outcome = await self._take_turn(name, found)
         except ApiError as error:
             outcome = Wait(NOT_READY, f"node {name}: the tenant's API server answers {error.status.code}")
         except UnreachableError:
@@ -340,20 +293,24 @@ class TenantVNodes:
         except Exception as error:  # noqa: BLE001 - else one tenant stops all
             _log.warning("vNode cannot be read", node=name, error=error)
             outcome = Wait(NOT_READY, f"node {name}: the tenant's API server answers with no valid Node")
-        if outcome is None:
-            return None
-        found.outcome = outcome
-        found.failures += 1
-        self._counts.failed += 1
-        longest = backoff_s(found.failures, first_s=FIRST_BACKOFF_S, longest_s=MAX_BACKOFF_S)
-        found.retry_s = _now() + spread_s(longest, self._jitter())
+        if outcome is not None:
+            self._send_event(name, found, StepFailed(outcome))
+            self._counts.failed += 1
         return outcome
 
-    async def _apply(self, name: str, found: _VNode) -> VNodeOutcome:
-        if not self._is_kept(found):
-            return await self._remove(name, found)
-        if not self._is_shown(found):
-            return None
+    async def _take_turn(self, name: str, found: VNodeMachine) -> VNodeOutcome:
+        match self._send_event(name, found, TurnBegun()):
+            case VNodeAction.REMOVE:
+                await self._delete(name, found)
+                is_over = self._send_event(name, found, RemovalEnded()) is VNodeAction.FORGET
+                if is_over and self._vnodes.pop(name, None) is not None:
+                    self._super_nodes.remove_user(name)
+                return None
+            case VNodeAction.APPLY:
+                return await self._apply(name, found)
+        return None
+
+    async def _apply(self, name: str, found: VNodeMachine) -> VNodeOutcome:
         for _ in range(_TRIES):
             version = self._super_nodes.version(name)
             desired = self._super_nodes.desired(name, self._policy)
@@ -361,49 +318,43 @@ class TenantVNodes:
                 if self._super_nodes.has_synced:
                     await self._delete(name, found)
                 return Wait(NOT_READY, f"node {name} is not known in the super cluster")
-            if found.version and found.form == _form(desired):
-                found.version = version
+            form = _form(desired)
+            if found.version and found.form == form:
+                self._send_event(name, found, NothingToWrite(version))
                 return None
             try:
-                conflict = await self._write(name, found, desired)
+                written = await self._write(name, found, desired)
             except ApiError as error:
                 if error.status.code != 409:
                     raise
                 continue  # made, or changed, since it was read
-            if conflict is None:
-                self._settle(name, found, desired)
-                found.version = version
-            return conflict
+            if isinstance(written, Conflict):
+                return written
+            self._send_event(name, found, NodeWritten(version, form, written))
+            return None
         return Wait(NOT_READY, f"node {name} is changed by others all the time")
 
-    async def _write(self, name: str, found: _VNode, desired: Object) -> Conflict | None:
+    async def _write(self, name: str, found: VNodeMachine, desired: Object) -> Conflict | str:
+        """Returns the version of what was written last."""
         actual = await self._read(name)
         if actual is None:
             actual = await self._request("POST", NODES.path(), desired)
             self._counts.created += 1
         elif not is_adoptable(actual):
-            found.uid = ""
+            self._send_event(name, found, NodeAbsent())
             return Conflict(f"Node {name} is the tenant's own, so the tenant has no vNode of that name")
-        found.uid = uid_of(actual)
+        self._send_event(name, found, NodeFound(uid_of(actual)))
         for patch in vnode_changes(desired, actual, self._policy):
             actual = await self._patch(patch)
             self._counts.patched += 1
-        found.resource_version = version_of(actual)
-        return None
+        return version_of(actual)
 
-    async def _remove(self, name: str, found: _VNode) -> VNodeOutcome:
-        await self._delete(name, found)
-        # If a pod came meanwhile, whoever reported it has put the node into the queue again.
-        if not self._is_kept(found) and self._vnodes.pop(name, None) is not None:
-            self._super_nodes.remove_user(name)
-        return None
-
-    async def _delete(self, name: str, found: _VNode) -> None:
+    async def _delete(self, name: str, found: VNodeMachine) -> None:
         """Delete the vNode. A Node that is not ours stays."""
-        found.version = found.form = 0
+        self._send_event(name, found, DeletionBegun())
         actual = await self._read(name)
         if actual is None or not is_own_vnode(actual):
-            found.uid = ""
+            self._send_event(name, found, NodeAbsent())
             return
         body = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid_of(actual)}}
         try:
@@ -411,7 +362,7 @@ class TenantVNodes:
         except ApiError as error:
             if error.status.code != 404:
                 raise
-        found.uid, found.has_lease = "", False
+        self._send_event(name, found, NodeDeleted())
         self._counts.deleted += 1
 
     # ---- Leases
@@ -441,7 +392,7 @@ class TenantVNodes:
                 _log.warning("Lease cannot be renewed", node=name, error=error)
                 self._counts.renewals_failed += 1
 
-    async def _renew(self, name: str, found: _VNode) -> None:
+    async def _renew(self, name: str, found: VNodeMachine) -> None:
         path, at_s = LEASES.path(LEASE_NAMESPACE, name), self._renew_time()
         try:
             await self._request("PATCH", path, renewal(name, at_s))
@@ -449,11 +400,9 @@ class TenantVNodes:
             if error.status.code != 404:
                 raise
             await self._request("POST", LEASES.path(LEASE_NAMESPACE), new_lease(name, found.uid, at_s))
-            if found.has_lease:
-                # A Lease goes with its Node: that may be gone too.
-                found.version = found.form = 0
-                self._enqueue(name)
-        found.has_lease = True
+            self._handle(name, found, LeaseMade())
+            return
+        self._send_event(name, found, LeaseRenewed())
 
     # ---- Requests
 
