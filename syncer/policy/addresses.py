@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which addresses lead nowhere a tenant may send others. Pure."""
 
+import bisect
 import ipaddress
 from collections.abc import Iterable
 
@@ -53,8 +54,19 @@ def parse(text: object) -> Address | None:
     return found
 
 
+# First and last numbers of the ranges by version, in order: a plan looks up to a thousand addresses up.
+_NEVER_RANGES = {
+    version: sorted(
+        (int(each.network_address), int(each.broadcast_address)) for each in _NEVER if each.version == version
+    )
+    for version in (4, 6)
+}
+
+
 def is_never_allowed(address: Address) -> bool:
-    return is_in(address, _NEVER)
+    ranges = _NEVER_RANGES[address.version]
+    at = bisect.bisect_right(ranges, int(address), key=lambda each: each[0])
+    return at > 0 and int(address) <= ranges[at - 1][1]
 
 
 def is_in(address: Address, networks: Iterable[Network]) -> bool:

@@ -65,3 +65,15 @@ def test_an_address_within_another_is_judged_as_itself(address: ipaddress.IPv4Ad
         str(ipaddress.IPv6Address(0x2002 << 112 | number << 80 | 1)),
     ):
         assert addresses.parse(carrier) == address
+
+
+@given(st.ip_addresses() | st.sampled_from([each.network_address for each in addresses._NEVER]))  # noqa: SLF001
+def test_ranges_are_networks(address: addresses.Address) -> None:
+    for shifted in (address, _next(address, -1), _next(address, 1)):
+        expected = addresses.is_in(shifted, addresses._NEVER)  # noqa: SLF001
+        assert addresses.is_never_allowed(shifted) == expected
+
+
+def _next(address: addresses.Address, by: int) -> addresses.Address:
+    largest = (1 << address.max_prefixlen) - 1
+    return type(address)(min(max(int(address) + by, 0), largest))
