@@ -18,7 +18,7 @@ from daemonkit.kube import deep_json
 from daemonkit.kube.resources import Key
 from daemonkit.kube.store import Change, DecodeFailed
 from daemonkit.kube.watch import BoundedParser
-from syncer.caches import shapes
+from syncer.caches import shapes, weights
 from syncer.core.field_ownership import foreign_fields
 from syncer.core.objects import FOREIGN_FIELDS, Object
 from tenancy import keys
@@ -29,8 +29,8 @@ _FASTEST = 1
 # API servers take any segment of a path as a name of some kinds, but no `.`, `..`, `/` and `%`.
 _PATH_NAME = re.compile(r"""[!"$&-.0->@-~]{1,253}""")
 
-MAX_PLANNED_VALUES = 20_000
-"""Of an object that goes down: a plan takes 0.2 to 2 us for each (docs/decisions/0058-*.md has by kind)."""
+MAX_PLANNED_VALUES = weights.MAX_WEIGHT
+"""Of an object that goes down; some count as several."""
 
 # A text of its own in a tuple.
 _ADDRESS_BYTES = 64
@@ -189,12 +189,14 @@ def _parse(
     raw: msgspec.Raw | bytes,
     *,
     kind: str | None = None,
+    is_planned: bool = False,
     is_shared: bool = False,
     parts: tuple[str, ...] | None = None,
 ) -> tuple[CachedObject, Object]:
     """The object, as it is cached and as it is.
 
-    With a `kind` it has the shape of that. `is_shared`: with the foreign fields of `parts`.
+    With a `kind` it has the shape of that. `is_planned`: and weighs no more than a plan may. `is_shared`:
+    with the foreign fields of `parts`.
     """
     # What is only skipped may have numbers that are out of range and bytes that are no UTF-8.
     value = deep_json.decode(_OBJECT, raw)
@@ -202,6 +204,8 @@ def _parse(
         shapes.check(kind, value)
     if "metadata" not in value:
         raise msgspec.ValidationError("an object without metadata")
+    if is_planned and len(raw) > weights.FREE_BYTES and (excess := weights.excess(kind or "", value)):
+        raise msgspec.ValidationError(excess)
     own = value["metadata"]
     identity = msgspec.convert(own, CachedMetadata)
     if not (_is_path_name(identity.name) and _is_path_name(identity.namespace)):
@@ -224,10 +228,6 @@ def _parse(
 def _is_path_name(name: str) -> bool:
     """Also for no name: cluster-scoped objects have no namespace."""
     return not name or (name not in (".", "..") and _PATH_NAME.fullmatch(name) is not None)
-
-
-def _parse_with_spec(raw: msgspec.Raw | bytes, kind: str | None = None) -> CachedObject:
-    return _with_spec(*_parse(raw, kind=kind))
 
 
 def _with_spec(found: CachedObject, value: Object) -> CachedObject:
@@ -259,7 +259,7 @@ Raises msgspec.DecodeError without usable metadata, and as `deep_json.decode` do
 loaded.
 """
 
-parse_with_spec: BoundedParser[CachedObject] = BoundedParser(_parse_with_spec)
+parse_with_spec: BoundedParser[CachedObject] = BoundedParser(lambda raw: _with_spec(*_parse(raw)))
 """As `parse`, for kinds whose node or claim matters: Pods, PersistentVolumes."""
 
 parse_super: BoundedParser[CachedObject] = BoundedParser(lambda raw: _parse(raw, is_shared=True)[0])
@@ -279,6 +279,7 @@ def parser_of(kind: str, most: int = deep_json.MAX_VALUES) -> BoundedParser[Cach
 
     And so are those of more than `most` values.
     """
+    is_planned = most <= weights.MAX_WEIGHT
     if kind in ("Pod", "PersistentVolume"):
-        return BoundedParser(lambda raw: _parse_with_spec(raw, kind), most)
-    return BoundedParser(lambda raw: _parse(raw, kind=kind)[0], most)
+        return BoundedParser(lambda raw: _with_spec(*_parse(raw, kind=kind, is_planned=is_planned)), most)
+    return BoundedParser(lambda raw: _parse(raw, kind=kind, is_planned=is_planned)[0], most)

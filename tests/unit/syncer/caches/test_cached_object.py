@@ -229,3 +229,11 @@ def test_what_goes_down_has_no_more_values_than_a_step_plans(kind: str) -> None:
     assert parser(body(MAX_PLANNED_VALUES - 10)).metadata.name == "a"
     with pytest.raises(msgspec.ValidationError, match=f"more than {MAX_PLANNED_VALUES} values"):
         parser(body(MAX_PLANNED_VALUES + 10))
+
+
+def test_what_goes_down_weighs_no_more_than_a_step_plans() -> None:
+    """Each annotation takes as long as five values. What only comes up is not planned by them."""
+    body = raw(metadata={"name": "a", "annotations": {f"key-{number}": "" for number in range(4_050)}})
+    with pytest.raises(msgspec.ValidationError, match=r"4050 of metadata\.annotations"):
+        parser_of("ConfigMap", MAX_PLANNED_VALUES)(body)
+    assert parser_of("StorageClass")(body).metadata.name == "a"

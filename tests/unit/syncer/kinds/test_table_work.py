@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from devkit.syncer.fake_view import TENANT
+from syncer.caches import weights
 from syncer.core.objects import Object
 from syncer.core.plan import Create
 from syncer.core.tenant_cluster import TenantCluster
@@ -373,3 +374,35 @@ def test_the_work_of_a_plan_is_no_product_of_two_lists(sync: KindSync, situation
     apart = [each for each in places if each not in lists]
     assert superlinear(measure, [*apart, *_OTHERS]) == []
     assert superlinear(measure, places if lists else ()) == []
+
+
+# Of a plan, for each value that its object weighs. Each of these takes 0.01 us, and the largest object weighs
+# 20 000: that is 20 ms.
+_MOST_STEPS = 100
+
+
+@pytest.mark.parametrize("sync", _SYNCS, ids=lambda sync: sync.kind.kind)
+def test_the_work_of_a_plan_is_within_the_weight_of_its_object(sync: KindSync) -> None:
+    """So an object of the largest weight is planned within a step that others can wait for.
+
+    Each list and map grows alone; the work of all of them together is their sum.
+    """
+    if _is_from_above(sync):
+        return  # of what comes up a plan reads metadata
+
+    def measured(sizes: Sizes) -> tuple[int, int]:
+        tenant, found = _pair(sync, "changed", sizes)
+        assert tenant is not None
+        view = _SizedView({})
+        return weights.weight(kind, tenant), steps(lambda: sync.plan(_key(sync), tenant, found, view))
+
+    schema, kind = _schema(sync), sync.kind.kind
+    before, little = measured({})
+    heavy: dict[str, float] = {}
+    for place in schema.places():
+        if weights.weight(kind, schema.object({place: 40})) <= before:
+            continue  # a text
+        after, much = measured({place: 40})
+        if (much - little) > _MOST_STEPS * (after - before):
+            heavy[place] = round((much - little) / (after - before), 1)
+    assert heavy == {}
