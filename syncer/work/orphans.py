@@ -2,7 +2,8 @@
 """Deletes the super namespaces of VirtualClusters that are gone.
 
 `syncer.core.orphans` decides. The VirtualCluster is read once more before each deletion, which names the
-namespace's UID and version: one that was given to somebody else meanwhile stays.
+namespace's UID and version: one that was given to somebody else meanwhile stays. Pods that would run on for
+long end first: the namespace controller leaves them the grace period that the tenant has chosen.
 """
 
 import asyncio
@@ -14,10 +15,11 @@ import msgspec
 from daemonkit import logs
 from daemonkit.kube import deep_json
 from daemonkit.kube.client import ApiError, Requester, UnreachableError
-from daemonkit.kube.resources import NAMESPACES, VIRTUAL_CLUSTERS
+from daemonkit.kube.resources import NAMESPACES, PODS, VIRTUAL_CLUSTERS
 from syncer.caches.super_cluster import SuperCaches
-from syncer.core.objects import Object
+from syncer.core.objects import Object, is_deleting, metadata
 from syncer.core.orphans import ClusterRef, Orphans, OwnedNamespace, evaluate, is_gone, owned_namespace
+from syncer.kinds.pod.sync import ORPHAN_GRACE_S
 from syncer.metrics import SyncerMetrics
 from syncer.sharding.fenced_client import CheckedRequester, FencedClient
 from syncer.sharding.port import TenantOwnership
@@ -32,6 +34,9 @@ MAX_DELETED = 100
 # After one that was not deleted: it changed meanwhile, or a server did not answer.
 RETRY_S = 2.0
 _MAX_SHOWN = 50
+_POD = "Pod"
+# Pods that are decoded in one step.
+_BATCH = 16
 
 _OBJECT = msgspec.json.Decoder(Object)
 _log = logs.get(__name__)
@@ -133,6 +138,7 @@ class OrphanCollector:
         options = {"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": conditions}
         client = FencedClient(self._client, self._ownership, found.key)
         try:
+            await self._end_pods(client, found.name)
             await client.request(
                 "DELETE", NAMESPACES.path(None, found.name), {}, msgspec.json.encode(options)
             )
@@ -147,6 +153,27 @@ class OrphanCollector:
             uid=found.cluster.uid,
         )
         return True
+
+    async def _end_pods(self, client: FencedClient, super_namespace: str) -> None:
+        """Delete the pods whose grace period is longer than that of a pod whose tenant's is gone.
+
+        Raises ApiError, UnreachableError.
+        """
+        for count, name in enumerate(tuple(self._super.names_in(_POD, super_namespace)), 1):
+            cached = self._super.objects(_POD).get((super_namespace, name))
+            if cached is not None and (grace_s := _remaining_grace_s(cached.load())) > ORPHAN_GRACE_S:
+                options = {"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": ORPHAN_GRACE_S}
+                conditions = {"preconditions": {"uid": cached.metadata.uid}}
+                path = PODS.path(super_namespace, name)
+                try:
+                    await client.request("DELETE", path, {}, msgspec.json.encode(options | conditions))
+                except ApiError as error:
+                    if error.status.code not in (404, 409):
+                        raise
+                else:
+                    _log.info("pod of an orphaned super namespace ends", pod=path, grace_s=grace_s)
+            if count % _BATCH == 0:
+                await asyncio.sleep(0)
 
     # ---- reports
 
@@ -171,3 +198,12 @@ class OrphanCollector:
 
 
 _VC_UID = keys.VC_UID.encode()
+
+
+def _remaining_grace_s(pod: Object) -> int:
+    """How long a pod may run on once its namespace is deleted, at most."""
+    if is_deleting(pod):
+        found = metadata(pod).get("deletionGracePeriodSeconds")
+    else:
+        found = (pod.get("spec") or {}).get("terminationGracePeriodSeconds")
+    return found if isinstance(found, int) else 0
