@@ -51,6 +51,7 @@ from syncer.surroundings import COMPONENT, Surroundings
 from syncer.tenant.deletions import SyncKey
 from syncer.tenant.owned_namespaces import NAMESPACE
 from syncer.tenant.session import SessionSurroundings, TenantSession
+from syncer.work.endpoint_check import EndpointCheck
 from syncer.work.engine import SLOTS, Engine
 from syncer.work.orphans import OrphanCollector
 from syncer.work.patrol import Patrol
@@ -171,6 +172,14 @@ class SyncerService:
             clock=self._outside.monotonic,
         )
         self._orphans = self._make_orphans()
+        self._endpoint_check = EndpointCheck(
+            self._client,
+            self._super,
+            self._ownership,
+            lambda: self._keys,
+            self._is_attached,
+            interval_s=config.patrol.interval_seconds,
+        )
         self._policies = Policies(self._meta_client, self._policies_changed)
         self._report = StatusReport(
             self._attachments,
@@ -276,6 +285,7 @@ class SyncerService:
         self._tasks.spawn(self._reachability.run(), "reachability")
         if self._orphans is not None:
             self._tasks.spawn(self._orphans.run(), "orphans")
+        self._tasks.spawn(self._system.run(self._endpoint_check.run()), "endpoint check")
         self._vnodes.start(self._tasks)
         self._tokens.start(self._tasks)
         self._tasks.spawn(self._engine.run(), "engine")
@@ -394,6 +404,10 @@ class SyncerService:
         self._queue.detach(session)
         self._reports.forget(session)
         self._engine.forget(session)
+
+    def _is_attached(self, key: str) -> bool:
+        session = self._attachments.sessions.get(key)
+        return session is not None and session.is_attached
 
     def _owns(self, key: str, super_namespace: str) -> bool:
         session = self._attachments.sessions.get(key)
