@@ -14,10 +14,12 @@ import os
 import select
 import stat
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
 from daemonkit import logs
+from daemonkit.fairness.lease import Lease
 from daemonkit.metrics import Counter
 
 # 12 000 lines; half of it holds the lines of 1024 streams that begin at once.
@@ -159,29 +161,29 @@ class AuditLog:
             return False
         return 2 * self._used.get(tenant, 0) >= MAX_WAITING_BYTES - self._size
 
-    def try_reserve(self, tenant: str) -> bool:
-        """Reserve room for a later line; False if there is none.
+    def reserve(self, tenant: str) -> Lease | None:
+        """Room for a later line, until it is written or the lease is released; None if there is none.
 
         While the file can be written, a reservation always succeeds and does not use the buffer. So a tenant
         that opens many streams takes no room from others.
         """
         if self._failure and not self.has_room(tenant):
-            return False
+            return None
         self._reserved[tenant] = self._reserved.get(tenant, 0) + LINE_BYTES
         self._reserved_size += LINE_BYTES
-        return True
+        return Lease(partial(self._release, tenant))
 
-    def release(self, tenant: str) -> None:
-        """Return a reservation."""
+    def _release(self, tenant: str) -> None:
         self._take(self._reserved, tenant, LINE_BYTES)
         self._reserved_size -= LINE_BYTES
 
     # ---- lines
 
-    def write(self, line: bytes, tenant: str, *, is_reserved: bool = False) -> None:
-        """Add a line, line end included. `is_reserved`: `try_reserve` has room for it."""
-        if is_reserved:
-            self.release(tenant)
+    def write(self, line: bytes, tenant: str, *, room: Lease | None = None) -> None:
+        """Add a line, line end included. `room` is of `reserve`, and released here."""
+        is_reserved = room is not None and room.is_held
+        if room is not None:
+            room.release()
         size = len(line)
         used = self._used.get(tenant, 0) + size
         if used > MAX_WAITING_BYTES - self._size and not is_reserved:

@@ -108,11 +108,9 @@ class Dispatcher:
         if lease is None:
             client.deny(stream, Deny(429, LimitReason.TUNNELS, must_close=True))
             return
-        is_reserved = state.request_log.try_reserve(caller.tenant or "")
-        if is_reserved or not self._is_audit_required:
-            StreamExchange(
-                client, state, self._pool, stream, pod, lease=lease, is_reserved=is_reserved
-            ).start()
+        room = state.request_log.reserve(caller.tenant or "")
+        if room is not None or not self._is_audit_required:
+            StreamExchange(client, state, self._pool, stream, pod, lease=lease, room=room).start()
         else:
             lease.release()
             client.deny(stream, Deny(503, "audit-unavailable", must_close=True), retry_after_s=1)

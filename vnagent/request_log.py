@@ -4,6 +4,7 @@
 import os
 import time
 
+from daemonkit.fairness.lease import Lease
 from vnagent.audit_log import AuditLog
 from vnagent.core import audit
 from vnagent.core.access import Caller
@@ -44,9 +45,9 @@ class RequestLog:
         """Whether the tenant's requests come faster than the audit log takes their lines."""
         return self._audit_log.must_wait(tenant)
 
-    def try_reserve(self, tenant: str) -> bool:
-        """Reserve room for a stream's audit line before the kubelet is asked; False if there is none."""
-        return self._audit_log.try_reserve(tenant)
+    def reserve(self, tenant: str) -> Lease | None:
+        """Room for a stream's audit line, before the kubelet is asked; None if there is none."""
+        return self._audit_log.reserve(tenant)
 
     def record(
         self,
@@ -57,12 +58,11 @@ class RequestLog:
         request_id: str,
         begun_s: float,
         *,
-        is_reserved: bool = False,
+        room: Lease | None = None,
     ) -> None:
         """Write the line of one decision and count it, when the first bytes of its answer are known.
 
-        `begun_s`: when its request was whole, by the monotonic clock. `is_reserved`: `try_reserve` has room
-        for the line.
+        `begun_s`: when its request was whole, by the monotonic clock. `room`: of `reserve`.
         """
         who = (caller.tenant, caller.identity)
         identity = self._callers.get(who)
@@ -75,7 +75,7 @@ class RequestLog:
         if status == 429:
             self._metrics.count_limited(caller.tenant, reason)
         line = audit.render(self._timestamp(), identity, request, reason, status, request_id)
-        self._audit_log.write(line, caller.tenant or "", is_reserved=is_reserved)
+        self._audit_log.write(line, caller.tenant or "", room=room)
 
     @property
     def date(self) -> str:

@@ -224,14 +224,10 @@ class AgentState:
 
     # ---- open connections
 
-    def remove(self, connection: ClientPort, *, is_counted: bool) -> None:
-        """A connection ended, or became a tunnel. `is_counted`: its tenant's usage counts it."""
+    def remove(self, connection: ClientPort) -> None:
+        """A connection ended, or became a tunnel."""
         self.connections.discard(connection)
-        tenant = connection.caller.tenant
-        if is_counted and tenant is not None:
-            usage = self.usage_of(tenant)
-            usage.release(usage.connections)
-        self._queue.discard(connection, tenant or "")
+        self._queue.discard(connection, connection.caller.tenant or "")
         self._check_drained()
 
     def _end_tunnel(self, tunnel: Tunnel) -> None:

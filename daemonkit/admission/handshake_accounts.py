@@ -11,7 +11,10 @@ the machine was slow, not the chain. An address that has proven nothing starts o
 """
 
 from collections import OrderedDict
+from functools import partial
 from typing import NamedTuple, TypeVar
+
+from daemonkit.fairness.lease import Lease
 
 K = TypeVar("K")
 T = TypeVar("T")
@@ -124,14 +127,14 @@ class HandshakeAccounts:
         self._raise(_shared(authority), TYPICAL_S, now_s, SHARED_SHARE, MAX_SHARED_S)
         return True
 
-    def begin_on_loop(self, client_address: str) -> str:
-        """A handshake of `client_address` has begun on the loop. Returns the account, for `end_on_loop`."""
+    def begin_on_loop(self, client_address: str) -> Lease:
+        """A handshake of `client_address` has begun on the loop: released when it has ended, well or not. It
+        stays its account's of now, whatever the address proves meanwhile."""
         account = self.account_of(client_address)
         self._begun_counts[account] = self._begun_counts.get(account, 0) + 1
-        return account
+        return Lease(partial(self._end_on_loop, account))
 
-    def end_on_loop(self, account: str) -> None:
-        """It has ended, well or not."""
+    def _end_on_loop(self, account: str) -> None:
         count = self._begun_counts.pop(account) - 1
         if count:
             self._begun_counts[account] = count

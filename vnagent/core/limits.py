@@ -86,8 +86,9 @@ class TenantUsage:
         """Publish the counts to the other workers, and read theirs."""
         self.peers.exchange(self)
 
-    def try_acquire(self, held: HeldCount, limit: int) -> bool:
-        """Count one more, unless the tenant has `limit` in all workers. `held` is one of this usage's.
+    def lease(self, held: HeldCount, limit: int) -> Lease | None:
+        """Count one more until the lease is released; None if the tenant has `limit` in all workers. `held`
+        is one of this usage's.
 
         It counts before it compares: of two workers that do so at the same time both may be refused, and the
         limit is never exceeded.
@@ -95,18 +96,13 @@ class TenantUsage:
         held.count += 1
         self.exchange()
         if is_within(held.count + held.peer_count, limit):
-            return True
-        self.release(held)
-        return False
+            return Lease(partial(self._release, held))
+        self._release(held)
+        return None
 
-    def release(self, held: HeldCount) -> None:
-        """Return what was acquired."""
+    def _release(self, held: HeldCount) -> None:
         held.count -= 1
         self.exchange()
-
-    def lease(self, held: HeldCount, limit: int) -> Lease | None:
-        """As `try_acquire`, until the lease is released; None if the tenant has `limit`."""
-        return Lease(partial(self.release, held)) if self.try_acquire(held, limit) else None
 
     @property
     def is_idle(self) -> bool:

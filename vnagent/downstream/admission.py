@@ -10,6 +10,7 @@ from typing import Protocol
 
 from daemonkit.admission.connection_slots import ConnectionSlots
 from daemonkit.admission.handshake_accounts import HandshakeAccounts
+from daemonkit.fairness.lease import Lease
 from daemonkit.tls.contexts import TlsError, verified_chain
 from daemonkit.tls.openssl import end_inspection
 from tenancy import identity
@@ -41,7 +42,7 @@ class Admitted(Protocol):
     caller: Caller
     identity: object
     is_on_loop: bool
-    loop_account: str | None
+    loop_lease: Lease | None
 
     def __hash__(self) -> int: ...
 
@@ -63,11 +64,12 @@ class Admission:
     def begin(self, connection: Admitted) -> None:
         """Give a new connection a slot among those without a tenant."""
         if connection.is_on_loop:
-            connection.loop_account = self.accounts.begin_on_loop(connection.client_address)
+            connection.loop_lease = self.accounts.begin_on_loop(connection.client_address)
         self._evict(self._uncounted.add(connection, connection.client_address))
 
-    def admit(self, connection: Admitted) -> bool:
-        """Identify the client of a completed handshake. True if its tenant has room for the connection."""
+    def admit(self, connection: Admitted) -> Lease | None:
+        """Identify the client of a completed handshake. Returns its place among its tenant's connections,
+        None if it has none."""
         tls = connection.transport.tls
         try:
             chain = verified_chain(tls) if tls is not None else ()
@@ -79,7 +81,7 @@ class Admission:
         if isinstance(found, identity.Unregistered):
             connection.caller = Caller(None, None, found.spki)
             self._bound_heavy(connection)
-            return False
+            return None
         connection.caller = Caller(found.tenant, found.role, found.spki)
         return self._count(connection, found.tenant)
 
@@ -92,26 +94,26 @@ class Admission:
         if tls is not None:
             end_inspection(tls)
 
-    def admit_token(self, connection: Admitted, token: VerifiedToken) -> bool:
-        """The client of a connection has shown its first valid token. True if its tenant has room for the
-        connection."""
+    def admit_token(self, connection: Admitted, token: VerifiedToken) -> Lease | None:
+        """The client of a connection has shown its first valid token. Returns as `admit`."""
         return self._count(connection, token.tenant)
 
-    def _count(self, connection: Admitted, tenant: str) -> bool:
+    def _count(self, connection: Admitted, tenant: str) -> Lease | None:
         transport, state = connection.transport, self._state
         usage = state.usage_of(tenant)
         usage.exchange()
         handshake_bytes = usage.handshake_bytes + usage.peer_handshake_bytes + transport.handshake_bytes
         is_light = handshake_bytes <= MAX_TENANT_HANDSHAKE_BYTES
-        if not is_light or not usage.try_acquire(usage.connections, state.limits.connections):
+        lease = usage.lease(usage.connections, state.limits.connections) if is_light else None
+        if lease is None:
             self._bound_heavy(connection)
-            return False
+            return None
         transport.bind(usage)
         transport.join(state.poller.group_of(tenant, usage))
         self.accounts.assign(connection.client_address, tenant)
         self._uncounted.discard(connection)
         self._heavy.discard(connection)
-        return True
+        return lease
 
     def _bound_heavy(self, connection: Admitted) -> None:
         if connection.transport.handshake_bytes > HEAVY_BYTES:
@@ -141,7 +143,7 @@ class Admission:
         """Charge a handshake that has ended or failed. `authority`: the end of its chain, if it was
         verified."""
         cost = connection.transport.take_handshake_cost()
-        self._end_on_loop(connection)
+        _end_on_loop(connection)
         if connection.is_on_loop:
             self._state.metrics.handshake_seconds["loop"].inc(cost.cpu_s)
         now_s = self._state.poller.loop.time()
@@ -149,13 +151,14 @@ class Admission:
             connection.client_address, authority, cost, now_s, is_on_loop=connection.is_on_loop
         )
 
-    def _end_on_loop(self, connection: Admitted) -> None:
-        if connection.loop_account is not None:
-            self.accounts.end_on_loop(connection.loop_account)
-            connection.loop_account = None
-
     def remove(self, connection: Admitted) -> None:
         """A connection ended, or became a tunnel."""
-        self._end_on_loop(connection)
+        _end_on_loop(connection)
         self._uncounted.discard(connection)
         self._heavy.discard(connection)
+
+
+def _end_on_loop(connection: Admitted) -> None:
+    lease, connection.loop_lease = connection.loop_lease, None
+    if lease is not None:
+        lease.release()

@@ -5,6 +5,7 @@ import socket
 import ssl
 import time
 
+from daemonkit.fairness.lease import Lease
 from tenancy.tenant import Role
 from vnagent.core import replies
 from vnagent.core.access import Caller, Deny, Forward
@@ -44,11 +45,11 @@ class ClientConnection:
         "_buffer",
         "_charged_bytes",
         "_dispatcher",
-        "_is_counted",
         "_is_head_method",
         "_is_request_begun",
         "_is_scheduled",
         "_is_waiting",
+        "_lease",
         "_log_routes",
         "_previous",
         "_scanned",
@@ -60,7 +61,7 @@ class ClientConnection:
         "exchange",
         "identity",
         "is_on_loop",
-        "loop_account",
+        "loop_lease",
         "token_port",
         "transport",
     )
@@ -88,7 +89,7 @@ class ClientConnection:
         self.token_port = token_port
         self.is_on_loop = cipher is None
         # Counts its handshake while that runs on the loop.
-        self.loop_account: str | None = None
+        self.loop_lease: Lease | None = None  # of a handshake there
         self.caller = HANDSHAKE_PENDING
         self.identity: object = None
         self.exchange: Exchange | None = None
@@ -99,7 +100,7 @@ class ClientConnection:
         self._previous: RequestHead | None = None
         self._wants_close = False
         self._log_routes = LogRouteCache()
-        self._is_counted = False
+        self._lease: Lease | None = None  # its place among its tenant's connections
         self._is_head_method = False
         self._is_request_begun = False
         self._is_scheduled = False  # `_run_scheduled` is to come: nothing else begins a request
@@ -121,7 +122,7 @@ class ClientConnection:
         self.transport.deadline = self._state.poller.now + HEAD_S
         self._is_request_begun = True
         if self.token_port is None:
-            self._is_counted = self._admission.admit(self)
+            self._lease = self._admission.admit(self)
         else:
             self._admission.admit_without_certificate(self)
 
@@ -254,7 +255,7 @@ class ClientConnection:
 
     def _serve(self, head: bytes, *, is_refused: bool) -> None:
         """Parse one head and act on it. `is_refused`: the tenant is above its rate."""
-        if self.caller.tenant is not None and not self._is_counted:
+        if self.caller.tenant is not None and self._lease is None:
             self.deny(None, Deny(429, LimitReason.CONNECTIONS, must_close=True))
             return
         if not is_refused:
@@ -312,9 +313,9 @@ class ClientConnection:
             return found
         self.identity = found
         if self.caller.tenant is None:
-            self._is_counted = self._admission.admit_token(self, found)
+            self._lease = self._admission.admit_token(self, found)
         self.caller = Caller(found.tenant, Role.METRICS, found.identity)
-        return None if self._is_counted else Deny(429, "too-many-connections", must_close=True)
+        return None if self._lease is not None else Deny(429, "too-many-connections", must_close=True)
 
     # ---- what the dispatcher and exchanges call
 
@@ -343,7 +344,7 @@ class ClientConnection:
         allow: str | None = None,
         protocols: str | None = None,
         retry_after_s: int | None = None,
-        is_reserved: bool = False,
+        room: Lease | None = None,
     ) -> None:
         """Record and send a refusal, and end the exchange."""
         log = self._state.request_log
@@ -355,9 +356,7 @@ class ClientConnection:
             or self.caller.tenant is not None
             or self._state.try_acquire_unknown_line()
         ):
-            log.record(
-                self.caller, request, reason, status, request_id, self.begun_s, is_reserved=is_reserved
-            )
+            log.record(self.caller, request, reason, status, request_id, self.begun_s, room=room)
         self.answer(
             replies.refusal(
                 Endpoint.MALFORMED if request is None else request.endpoint,
@@ -408,8 +407,10 @@ class ClientConnection:
         self.transport.usage.unsent_bytes -= self._charged_bytes
         self._charged_bytes = 0
         self._admission.remove(self)
-        self._state.remove(self, is_counted=self._is_counted)
-        self._is_counted = False
+        lease, self._lease = self._lease, None
+        if lease is not None:
+            lease.release()
+        self._state.remove(self)
 
     def close(self) -> None:
         self.transport.close()

@@ -3,6 +3,7 @@
 
 from typing import Protocol
 
+from daemonkit.fairness.lease import Lease
 from vnagent.core.access import Caller, Deny
 from vnagent.core.requests import Request
 from vnagent.transport.tls_connection import TlsConnection
@@ -48,7 +49,7 @@ class ClientPort(Protocol):
         text: str | None = None,
         protocols: str | None = None,
         retry_after_s: int | None = None,
-        is_reserved: bool = False,
+        room: Lease | None = None,
     ) -> None:
         """Record and send a refusal, and end the exchange. Without `retry_after_s` a 429 has its limit's."""
 

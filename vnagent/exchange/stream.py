@@ -27,13 +27,13 @@ class StreamExchange:
 
     __slots__ = (
         "_client",
-        "_is_reserved",
         "_lease",
         "_pod",
         "_pool",
         "_refusal",
         "_request",
         "_request_id",
+        "_room",
         "_state",
         "_upstream",
     )
@@ -48,10 +48,10 @@ class StreamExchange:
         pod: Owned,
         *,
         lease: Lease,
-        is_reserved: bool,
+        room: Lease | None,
     ) -> None:
-        """`lease` is released when the stream ends in any way, as a tunnel too. `is_reserved`: there is room
-        for the audit line, which each outcome writes once."""
+        """`lease` is released when the stream ends in any way, as a tunnel too. `room`:
+        room for the audit line, which each outcome writes once."""
         self._client = client
         self._state = state
         self._pool = pool
@@ -61,7 +61,7 @@ class StreamExchange:
         self._upstream: UpstreamConnection | None = None
         self._refusal: KubeletRefusal | None = None
         self._lease = lease
-        self._is_reserved = is_reserved
+        self._room = room
 
     def start(self) -> None:
         self._client.exchange = self
@@ -149,7 +149,7 @@ class StreamExchange:
             is_close=True,
             text=text,
             protocols=protocols,
-            is_reserved=self._is_reserved,
+            room=self._room,
         )
 
     def _record(self, reason: str, status: int) -> None:
@@ -160,7 +160,7 @@ class StreamExchange:
             status,
             self._request_id,
             self._client.begun_s,
-            is_reserved=self._is_reserved,
+            room=self._room,
         )
 
     # ---- the client's side

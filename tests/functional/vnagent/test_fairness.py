@@ -15,6 +15,7 @@ from typing import cast
 
 import pytest
 
+from daemonkit.fairness.lease import Lease
 from tenancy.ownership import OwnerIndex
 from tenancy.registry import Registry
 from tenancy.tenant import Role
@@ -51,15 +52,16 @@ class CountingAgent(SimpleNamespace):
         super().__init__(poller=poller, index=OwnerIndex([]), is_draining=False)
         self.turn = 0
         self.requests: Counter[int] = Counter()
+        self.lease = Lease(lambda: None)
         poller.loop.call_soon(self._count_turn)
 
     def _count_turn(self) -> None:
         self.turn += 1
         self.poller.loop.call_soon(self._count_turn)
 
-    def admit(self, connection: ClientConnection) -> bool:
+    def admit(self, connection: ClientConnection) -> Lease:
         connection.caller = Caller("ten-a", Role.APISERVER, "00")
-        return True
+        return self.lease
 
     def admit_request(self, _caller: Caller, *, has_waited: bool, head_bytes: int) -> RateVerdict:
         assert not has_waited
@@ -74,8 +76,8 @@ class CountingAgent(SimpleNamespace):
         self.requests[self.turn] += 1
         client.answer(b"x", is_close=False)
 
-    def remove(self, _connection: ClientConnection, *, is_counted: bool = True) -> None:
-        assert is_counted
+    def remove(self, _connection: ClientConnection) -> None:
+        pass
 
 
 def test_a_pipelining_connection_gets_one_request_an_iteration() -> None:
@@ -108,6 +110,7 @@ def test_a_pipelining_connection_gets_one_request_an_iteration() -> None:
         finally:
             connection.abort()
             far.close()
+        assert not agent.lease.is_held
 
     run(body)
 
@@ -502,7 +505,7 @@ def queued(state: AgentState) -> Waiting:
 
 
 def remove(state: AgentState, one: Waiting) -> None:
-    state.remove(cast(ClientConnection, one), is_counted=False)
+    state.remove(cast(ClientConnection, one))
 
 
 def test_an_ended_connection_leaves_the_queue(tmp_path: Path) -> None:

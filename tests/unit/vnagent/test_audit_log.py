@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from daemonkit.fairness.lease import Lease
 from daemonkit.metrics import Counter, Registry
 from tenancy.tenant import Role
 from vnagent.audit_log import (
@@ -124,7 +125,7 @@ async def test_reservations_cause_no_write(tmp_path: Path, disk: Disk) -> None:
     """Their reservations fill no batch: with 256 KiB of them each line once was a write."""
     log = opened(tmp_path / "audit")
     for _ in range(1024):
-        assert log.try_reserve("ten-b")
+        assert log.reserve("ten-b")
     for line in lines(0, 100):
         log.write(line, "ten-a")
     assert disk.writes == 0
@@ -206,7 +207,7 @@ async def test_start_with_a_pipe_without_a_reader_buffers_lines(tmp_path: Path) 
     assert log.report() == f"audit: cannot be written ({NO_READER}), 1 lines wait, 0 lines lost since start"
     while log.has_room("ten-a"):
         log.write(b"x" * 999 + b"\n", "ten-a")
-    assert not log.try_reserve("ten-a")
+    assert log.reserve("ten-a") is None
     log.open()  # SIGHUP
     reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     await asyncio.sleep(2 * RETRY_S)
@@ -321,23 +322,23 @@ async def test_a_reserved_line_is_kept_in_a_full_buffer(tmp_path: Path, disk: Di
     log = opened(tmp_path / "audit", lost)
     log.write(b"first\n", "ten-b")
     log.flush()
-    reserved = 0
-    while log.try_reserve("ten-a"):
-        reserved += 1
-    assert reserved >= 1024  # as many as a tenant's streams by default
+    reserved = list[Lease]()
+    while (reservation := log.reserve("ten-a")) is not None:
+        reserved.append(reservation)
+    assert len(reserved) >= 1024  # as many as a tenant's streams by default
     before = lost.value
     for _ in range(2000):
         log.write(b"y" * 999 + b"\n", "ten-b")
         log.write(b"z" * 999 + b"\n", "ten-a")
     assert lost.value > before
     lost_before = lost.value
-    for number in range(reserved):
-        log.write(b"%d" % number + b"x" * 900 + b"\n", "ten-a", is_reserved=True)
+    for number, reservation in enumerate(reserved):
+        log.write(b"%d" % number + b"x" * 900 + b"\n", "ten-a", room=reservation)
     assert lost.value == lost_before
     disk.room = 1 << 30
     await asyncio.sleep(RETRY_S + GATHER_S)
     log.close()
-    assert (tmp_path / "audit").read_bytes().count(b"x\n") == reserved
+    assert (tmp_path / "audit").read_bytes().count(b"x\n") == len(reserved)
 
 
 async def test_reservations_take_no_room_from_other_tenants(tmp_path: Path, disk: Disk) -> None:
@@ -345,13 +346,12 @@ async def test_reservations_take_no_room_from_other_tenants(tmp_path: Path, disk
     refused and its lines lost, though the file accepted each line."""
     lost = lost_counter()
     log = opened(tmp_path / "audit", lost)
-    for tenant in range(13):
-        for _ in range(1024):
-            assert log.try_reserve(f"ten-{tenant}")
-    assert log.try_reserve("bank")
+    reserved = [(f"ten-{number % 13}", log.reserve(f"ten-{number % 13}")) for number in range(13 * 1024)]
+    last = log.reserve("bank")
+    assert None not in {last, *(each for _, each in reserved)}
     for _ in range(100):
         log.write(b"x" * 999 + b"\n", "bank")
-    log.write(b"last\n", "bank", is_reserved=True)
+    log.write(b"last\n", "bank", room=last)
     log.flush()
     assert lost.value == 0
     assert (tmp_path / "audit").read_bytes().endswith(b"x\nlast\n")
@@ -359,10 +359,9 @@ async def test_reservations_take_no_room_from_other_tenants(tmp_path: Path, disk
     disk.room = 0
     log.write(b"now it fails\n", "bank")
     log.flush()
-    assert not log.try_reserve("bank")
-    for tenant in range(13):
-        for _ in range(1024):
-            log.write(b"y" * 299 + b"\n", f"ten-{tenant}", is_reserved=True)
+    assert log.reserve("bank") is None
+    for tenant, reservation in reserved:
+        log.write(b"y" * 299 + b"\n", tenant, room=reservation)
     assert lost.value == 0
     disk.room = 1 << 30
     log.flush()
@@ -374,8 +373,27 @@ async def test_reservations_take_no_room_from_other_tenants(tmp_path: Path, disk
 async def test_a_released_reservation_frees_its_room(tmp_path: Path) -> None:
     log = opened(tmp_path / "audit")
     for _ in range(3 * MAX_WAITING_BYTES // LINE_BYTES):
-        assert log.try_reserve("ten-a")
-        log.release("ten-a")
+        reservation = log.reserve("ten-a")
+        assert reservation is not None
+        reservation.release()
+    log.close()
+
+
+async def test_a_reservation_keeps_one_line(tmp_path: Path, disk: Disk) -> None:
+    """A second line by it is one without: what another stream has reserved is not its."""
+    disk.room = 0
+    lost = lost_counter()
+    log = opened(tmp_path / "audit", lost)
+    log.write(b"first\n", "ten-b")
+    log.flush()
+    one, two = log.reserve("ten-a"), log.reserve("ten-a")
+    while not lost.value:
+        log.write(b"z" * 999 + b"\n", "ten-a")
+    for _ in range(2):
+        log.write(b"1" * 999 + b"\n", "ten-a", room=one)
+    assert lost.value == 2
+    log.write(b"2" * 999 + b"\n", "ten-a", room=two)
+    assert lost.value == 2
     log.close()
 
 

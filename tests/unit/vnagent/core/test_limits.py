@@ -177,9 +177,10 @@ def test_each_limit_has_a_sentence_and_a_retry_after(reason: LimitReason) -> Non
 def test_a_tenant_that_holds_something_is_not_idle(kind: str) -> None:
     use = TenantUsage()
     held = getattr(use, kind)
-    before, is_acquired, during = use.is_idle, use.try_acquire(held, 1), use.is_idle
-    use.release(held)
-    assert (before, is_acquired, during, use.is_idle) == (True, True, False, True)
+    before, lease, during = use.is_idle, use.lease(held, 1), use.is_idle
+    assert lease is not None
+    lease.release()
+    assert (before, during, use.is_idle) == (True, False, True)
 
 
 @pytest.mark.parametrize("name", ["handshake_bytes", "unsent_bytes", "waiting"])

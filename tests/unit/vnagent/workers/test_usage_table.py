@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from daemonkit.fairness.lease import Lease
 from daemonkit.token_bucket import TokenBucket
 from vnagent.core.limits import Limits, RateVerdict, TenantUsage, admit_request, can_hold, has_memory
 from vnagent.workers import usage_table
@@ -39,21 +40,26 @@ def usages_of(tables: tuple[UsageTable, UsageTable], row: int, limit: int = 0) -
     return one, other
 
 
+def released(lease: Lease | None) -> None:
+    assert lease is not None
+    lease.release()
+
+
 @pytest.mark.parametrize("kind", ["connections", "tunnels", "log_follows", "lookups"])
 def test_a_limit_holds_over_all_workers(usages: Usages, kind: str) -> None:
     one, other = usages
-    results = [each.try_acquire(getattr(each, kind), 3) for each in (one, other, one, other, one)]
-    assert results == [True, True, True, False, False]
-    one.release(getattr(one, kind))
-    assert other.try_acquire(getattr(other, kind), 3)
-    assert not one.try_acquire(getattr(one, kind), 3)
+    leases = [each.lease(getattr(each, kind), 3) for each in (one, other, one, other, one)]
+    assert [each is not None for each in leases] == [True, True, True, False, False]
+    released(leases[0])
+    assert other.lease(getattr(other, kind), 3)
+    assert one.lease(getattr(one, kind), 3) is None
 
 
 def test_rows_of_tenants_are_apart(tables: tuple[UsageTable, UsageTable]) -> None:
     one, _ = usages_of(tables, row=1)
     _, neighbour = usages_of(tables, row=2)
-    assert one.try_acquire(one.tunnels, 1)
-    assert neighbour.try_acquire(neighbour.tunnels, 1)
+    assert one.lease(one.tunnels, 1)
+    assert neighbour.lease(neighbour.tunnels, 1)
     assert neighbour.tunnels.peer_count == 0
 
 
@@ -93,12 +99,12 @@ def test_a_shared_bucket_fills_as_its_own_does(tables: tuple[UsageTable, UsageTa
 
 def test_an_ended_worker_counts_nothing(tables: tuple[UsageTable, UsageTable], usages: Usages) -> None:
     one, other = usages
-    assert one.try_acquire(one.tunnels, 1)
+    assert one.lease(one.tunnels, 1)
     tables[0].publish_load(0, 5, 9)
     assert tables[1].load(0) == (5, 9)
     tables[1].clear_worker(0, 8)
     assert tables[1].load(0) == (0, 0)
-    assert other.try_acquire(other.tunnels, 1)
+    assert other.lease(other.tunnels, 1)
 
 
 def test_an_unused_row_is_new_once_it_was_cleared(
@@ -107,9 +113,9 @@ def test_an_unused_row_is_new_once_it_was_cleared(
     limits = Limits(connections=0, tunnels=0, requests_per_second=1)
     one, _ = usages
     assert admit_request(one, limits, 1000.0) is RateVerdict.SERVE
-    assert one.try_acquire(one.connections, 1)
+    lease = one.lease(one.connections, 1)
     assert not tables[0].is_unused(7)
-    one.release(one.connections)
+    released(lease)
     assert tables[0].is_unused(7)
     tables[0].clear_row(7)
     again, _ = usages_of(tables, row=7)
@@ -118,6 +124,6 @@ def test_an_unused_row_is_new_once_it_was_cleared(
 
 def test_the_last_row_is_inside(tables: tuple[UsageTable, UsageTable]) -> None:
     one, other = usages_of(tables, row=usage_table.MAX_ROWS - 1)
-    assert one.try_acquire(one.lookups, 1)
-    assert not other.try_acquire(other.lookups, 1)
+    assert one.lease(one.lookups, 1)
+    assert other.lease(other.lookups, 1) is None
     assert admit_request(one, Limits(0, 0, 1), 1.0) is RateVerdict.SERVE
