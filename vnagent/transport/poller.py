@@ -8,6 +8,7 @@ import time
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 
 from daemonkit.fairness.scheduler import Account, TenantScheduler
 from vnagent.transport.event_loop import watcher_of
@@ -343,6 +344,8 @@ class SocketPoller:
         self._groups: dict[str, PollGroup] = {}
         self._is_empty = asyncio.Event()
         self._sweep_count = 0
+        # Sockets whose deadline has passed, until their group's turn.
+        self._expiring: set[PolledSocket] = set()
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
@@ -423,6 +426,12 @@ class SocketPoller:
         self.loop.call_exception_handler({"message": "a connection's handler failed", "exception": error})
         polled.fail()
 
+    def _expire(self, polled: PolledSocket) -> None:
+        """In its group's turn, as a thousand deadlines of a tenant may pass at once."""
+        self._expiring.discard(polled)
+        if polled.deadline is not None and self.now >= polled.deadline:  # not moved meanwhile
+            polled.expire()
+
     def _sweep(self) -> None:
         self.now = now = self.loop.time()
         self._timer = self.loop.call_later(self.PERIOD_S, self._sweep)
@@ -433,6 +442,8 @@ class SocketPoller:
         part = self._sweep_count % CHECKED_PARTS
         for fd, polled in list(self.by_fd.items()):
             if polled.deadline is not None and now >= polled.deadline:
-                self.call_guarded(polled, polled.expire)
+                if polled not in self._expiring:
+                    self._expiring.add(polled)
+                    polled.group.call_soon(polled, partial(self._expire, polled))
             elif fd % CHECKED_PARTS == part:
                 self.call_guarded(polled, polled.check_peer)
