@@ -183,17 +183,17 @@ class StatusReport:
         return Reply.json(self._explanation(session, item))
 
     def _explanation(self, session: TenantSession, item: SyncKey) -> dict[str, object]:
-        cached, cached_super = session.caches.of_tenant(item), session.caches.of_super(item)
+        cached = session.caches.pair(item)
         return {
             "tenant": session.tenant.key,
             "kind": item[0],
             "namespace": item[1],
             "name": item[2],
-            "isInTenant": cached is not None,
+            "isInTenant": cached.tenant is not None,
             "superNamespace": session.namespaces.super_name(item[1]) if item[1] else "",
             "ownsSuperNamespace": bool(item[1]) and session.namespaces.owned(item[1]) is not None,
-            "isInSuper": cached_super is not None,
-            "superName": "" if cached_super is None else cached_super.metadata.name,
+            "isInSuper": cached.super is not None,
+            "superName": "" if cached.super is None else cached.super.metadata.name,
             "isSynced": not session.needs_plan(item),
             "isHeld": any(
                 session.deletions.is_unconfirmed(side, item) and not session.deletions.may_delete(side, item)
@@ -235,12 +235,12 @@ def _fresh_plan(session: TenantSession, item: SyncKey) -> dict[str, object] | No
 
     None without an object, and for Events, which are copied once.
     """
-    cached, cached_super = session.caches.of_tenant(item), session.caches.of_super(item)
-    if item[0] in NOT_WATCHED or (cached is None and cached_super is None):
+    cached = session.caches.pair(item)
+    if item[0] in NOT_WATCHED or cached.is_empty:
         return None
     view = session.view()
-    tenant = None if cached is None else cached.load()
-    found = None if cached_super is None else cached_super.load()
+    tenant = None if cached.tenant is None else cached.tenant.load()
+    found = None if cached.super is None else cached.super.load()
     plan = session.kinds[item[0]].plan((item[1], item[2]), tenant, found, view)
     plan = unknown.hold(plan, view.unknown, item[0], has_tenant=tenant is not None)
     looked = sorted(view.looked) if plan.wait is not None else []

@@ -14,6 +14,7 @@ from daemonkit.tasks import Tasks
 from syncer.caches.cached_object import MAX_PLANNED_VALUES, CachedObject, parse, parser_of
 from syncer.caches.super_cluster import EVENT, SuperCaches
 from syncer.core.objects import Object
+from syncer.core.pair import Pair
 from syncer.core.plan import Side
 from syncer.kinds.port import SYSTEM_NAMESPACE, KindSync, Scope
 from syncer.surroundings import ApiClient
@@ -139,6 +140,10 @@ class TenantCaches:
         if found is not None and sync.scope is Scope.CLAIMED:
             return found if self._namespaces.owns(found.claim_namespace) else None
         return found
+
+    def pair(self, item: SyncKey) -> Pair[CachedObject]:
+        """Both sides' objects as they are cached now."""
+        return Pair(self.of_tenant(item), self.of_super(item))
 
     def unreadable(self, item: SyncKey) -> tuple[Side, DecodeFailed] | None:
         """The side whose object is there and cannot be read, or is too large; None if both can be."""

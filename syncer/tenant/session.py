@@ -258,8 +258,7 @@ class TenantSession:
         if not self.is_attached:
             return
         # Of what is gone on both sides a report may be left.
-        is_there = self.caches.of_tenant(item) is not None or self.caches.of_super(item) is not None
-        is_gone = not is_there and item[0] not in NOT_WATCHED
+        is_gone = self.caches.pair(item).is_empty and item[0] not in NOT_WATCHED
         if is_gone or self.needs_plan(item):
             self.enqueue(item)
         self._wake(side, item)

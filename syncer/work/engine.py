@@ -28,6 +28,7 @@ from syncer.caches.cached_object import CachedObject, has_moved
 from syncer.core import unknown
 from syncer.core.field_ownership import note_foreign_fields
 from syncer.core.objects import Object, SyncedKind, annotations_of, is_deleting, version_of
+from syncer.core.pair import Pair
 from syncer.core.plan import (
     Action,
     Bind,
@@ -225,13 +226,13 @@ class Engine:
         return self._queue.retry(session, item, direction, retry_after_s or 0.0)
 
     async def _reconcile(self, session: TenantSession, item: SyncKey) -> None:
-        cached, cached_super = session.caches.of_tenant(item), session.caches.of_super(item)
+        cached = session.caches.pair(item)
         if not session.is_attached:
             return
         if (unreadable := session.caches.unreadable(item)) is not None:
             await self._hold_unreadable(session, item, *unreadable)
             return
-        if cached is None and cached_super is None:
+        if cached.is_empty:
             self._reports.forget_object(session, item)
             session.forget_object(item)
             self._note_conflict(session, item, None)
@@ -241,21 +242,22 @@ class Engine:
         if not session.needs_plan(item):
             return
         sync = self._kinds[item[0]]
-        tenant = None if cached is None else cached.load()
-        await _give_way(cached)
-        found = None if cached_super is None else cached_super.load()
-        await _give_way(cached_super)
-        if not _is_current(session, item, cached, cached_super):
+        tenant = None if cached.tenant is None else cached.tenant.load()
+        await _give_way(cached.tenant)
+        found = None if cached.super is None else cached.super.load()
+        await _give_way(cached.super)
+        if not _is_current(session, item, cached):
             self._queue.add(session, item)  # a plan is of what is there when it is made
             return
+        objects = Pair(tenant, found)
         directions: Collection[Direction] = tuple(Direction)
         for _ in range(_MAX_REPLANS):
-            existing = await self._plan_once(session, sync, item, tenant, found, directions)
+            existing = await self._plan_once(session, sync, item, objects, directions)
             if existing is None:
                 return
             # What went down has been done, and the caches may not have it yet.
             directions = (Direction.UP,) if existing.direction is Direction.UP else directions
-            tenant, found = self._with_existing(session, item, existing)
+            objects = _with_existing(session, item, existing)
         self._queue.add(session, item)
 
     async def _hold_unreadable(
@@ -277,11 +279,11 @@ class Engine:
         session: TenantSession,
         sync: KindSync,
         item: SyncKey,
-        tenant: Object | None,
-        found: Object | None,
+        objects: Pair[Object],
         directions: Collection[Direction],
     ) -> _Existing | None:
         """Plan, and carry out these directions. Returns what stands in the way: then plan again with it."""
+        tenant, found = objects.tenant, objects.super
         versions = _Result(
             "" if tenant is None else version_of(tenant),
             "" if found is None else version_of(found),
@@ -405,15 +407,6 @@ class Engine:
             self._queue.add_after(session, item, LOOK_AGAIN_S)
         self._note_conflict(session, item, plan.conflict)
 
-    def _with_existing(
-        self, session: TenantSession, item: SyncKey, existing: _Existing
-    ) -> tuple[Object | None, Object | None]:
-        """Both objects, with the one that was found in the place of what the cache has."""
-        cached, cached_super = session.caches.of_tenant(item), session.caches.of_super(item)
-        if existing.side is Side.TENANT:
-            return existing.value, None if cached_super is None else cached_super.load()
-        return None if cached is None else cached.load(), existing.value
-
     async def _carry_out(
         self, session: TenantSession, item: SyncKey, action: Action, versions: _Result
     ) -> tuple[Side, Object] | None:
@@ -468,8 +461,7 @@ class Engine:
     def _may_delete(self, session: TenantSession, item: SyncKey, action: Delete) -> bool:
         if action.is_refused:
             return True
-        caches = session.caches
-        other = caches.of_tenant(item) if action.side is Side.SUPER else caches.of_super(item)
+        other = session.caches.pair(item).other(action.side)
         is_other_deleting = other is not None and is_deleting(other.load())
         return session.deletion_judge.may_delete(action.side, item, is_sure=is_other_deleting)
 
@@ -543,14 +535,18 @@ class Engine:
             )
 
 
-def _is_current(
-    session: TenantSession, item: SyncKey, tenant: CachedObject | None, found: CachedObject | None
-) -> bool:
+def _is_current(session: TenantSession, item: SyncKey, cached: Pair[CachedObject]) -> bool:
     """Whether both objects are still the cached ones, of a tenant that is still synced."""
-    has_changed = has_moved(session.caches.of_tenant(item), _version(tenant)) or has_moved(
-        session.caches.of_super(item), _version(found)
-    )
+    now = session.caches.pair(item)
+    has_changed = any(has_moved(now.of(side), _version(cached.of(side))) for side in Side)
     return session.is_attached and not has_changed
+
+
+def _with_existing(session: TenantSession, item: SyncKey, existing: _Existing) -> Pair[Object]:
+    """Both objects, with the one that was found in the place of what the cache has."""
+    cached = session.caches.pair(item).other(existing.side)
+    other = None if cached is None else cached.load()
+    return Pair(other, other).replaced(existing.side, existing.value)
 
 
 def _version(cached: CachedObject | None) -> str:

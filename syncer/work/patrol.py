@@ -71,9 +71,7 @@ class Patrol:
             if session.needs_plan(item):
                 found += 1
                 # What is on one side alone lacks something. A pair most often lacks nothing.
-                is_pair = (
-                    session.caches.of_tenant(item) is not None and session.caches.of_super(item) is not None
-                )
+                is_pair = session.caches.pair(item).is_whole
                 self._queue.add(session, item, is_low_priority=is_pair)
             if count % _BATCH == 0:
                 await asyncio.sleep(0)

@@ -11,6 +11,7 @@ from daemonkit.kube.resources import PODS, Status
 from daemonkit.tasks import Tasks
 from syncer.caches.cached_object import CachedObject, parse
 from syncer.core.objects import SyncedKind
+from syncer.core.pair import Pair
 from syncer.core.plan import Create, Direction, Half, Patch, Plan, Refusal, Side
 from syncer.metrics import SyncerMetrics
 from syncer.policy.sync_policy import PolicyUnusable
@@ -70,6 +71,9 @@ class _AnsweringSession:
 
     def of_tenant(self, _: object) -> Any:
         return parse(self.pod)
+
+    def pair(self, item: object) -> Pair[Any]:
+        return Pair(self.of_tenant(item), self.of_super(item))
 
     def of_super(self, _: object) -> Any:
         return None

@@ -4,6 +4,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from syncer.caches.cached_object import CachedMetadata, CachedObject, is_verified
+from syncer.core.pair import Pair
 from syncer.metrics import SyncerMetrics
 from syncer.tenant.deletions import SyncKey
 from syncer.work.patrol import Patrol
@@ -50,6 +51,9 @@ class Session:
 
     def of_tenant(self, item: SyncKey) -> CachedObject | None:
         return OWN.get(item[2])
+
+    def pair(self, item: SyncKey) -> Pair[CachedObject]:
+        return Pair(self.of_tenant(item), self.of_super(item))
 
     def of_super(self, item: SyncKey) -> CachedObject | None:
         return IN_SUPER.get(item[2])
