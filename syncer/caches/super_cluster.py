@@ -40,6 +40,8 @@ MAX_SERVICES = 1_000
 MAX_SERVICES_BYTES = 1 << 20
 # Of these the super cluster, or the syncer beside its own labels, has objects without our labels that matter.
 _WITHOUT_LABELS = frozenset({"Namespace", "ServiceAccount", "Event", "PersistentVolume"})
+# What says where a tenant's API server is.
+_WITH_ADDRESSES = frozenset({"services", "endpoints"})
 _IN_NAMESPACES = frozenset({Scope.NAMESPACED, Scope.SYSTEM})
 
 _ObjectChange = Added[CachedObject] | Modified[CachedObject] | Deleted[CachedObject]
@@ -92,6 +94,8 @@ class SuperCaches:
         self._service_names: dict[str, set[str]] = {}
         self._services: dict[str, tuple[Object, ...]] = {}
         self._pod_addresses: dict[str, Counter[str]] = {}
+        # Of namespaces in which control planes run; what has changed there is read again.
+        self._addresses_in: dict[str, frozenset[str]] = {}
         self.stored = StoredTotals()
         # What unreadable objects last were: who counts them hears of their end with it.
         self._last_readable: dict[tuple[str, Key], CachedObject] = {}
@@ -168,6 +172,12 @@ class SuperCaches:
         """
         if self._owners.get(root_namespace) is not None:
             return frozenset()
+        known = self._addresses_in.get(root_namespace)
+        if known is None:
+            known = self._addresses_in[root_namespace] = self._read_addresses(root_namespace)
+        return known
+
+    def _read_addresses(self, root_namespace: str) -> frozenset[str]:
         found: set[object] = set()
         for service in self.services(root_namespace):
             spec = service.get("spec") or {}
@@ -187,6 +197,9 @@ class SuperCaches:
         unreadable = unreadable_keys(changes)
         self._note_names(kind, changes)
         self._note_stored(sync, changes)
+        if sync.kind.resource.plural in _WITH_ADDRESSES:
+            for namespace, _ in (each.key for each in changes):
+                self._addresses_in.pop(namespace, None)
         if sync.scope is Scope.NAMESPACE:
             self._namespaces_changed(changes, unreadable)
             return
@@ -210,7 +223,7 @@ class SuperCaches:
                     self._note_service(namespace, name, is_there=not isinstance(change, Deleted))
                 elif sync.kind.resource == PODS:
                     self._note_addresses(change)
-                if sync.kind.resource.plural in ("services", "endpoints") and namespace not in self._owners:
+                if sync.kind.resource.plural in _WITH_ADDRESSES and namespace not in self._owners:
                     self._on_change(SuperChange(API_SERVER, namespace, "", ""))
                 if isinstance(change, Deleted):
                     if is_unreadable:

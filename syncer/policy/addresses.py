@@ -54,20 +54,38 @@ def parse(text: object) -> Address | None:
     return found
 
 
-# First and last numbers of the ranges by version, in order: a plan looks up to a thousand addresses up.
-_NEVER_RANGES = {
-    version: sorted(
-        (int(each.network_address), int(each.broadcast_address)) for each in _NEVER if each.version == version
-    )
-    for version in (4, 6)
-}
+class Ranges:
+    """Networks, of which none is looked at for each address. They are sorted at the first question."""
+
+    __slots__ = ("_found", "_networks")
+
+    def __init__(self, networks: Iterable[Network]) -> None:
+        self._networks = networks
+        # By version the first addresses and the last ones, of ranges that do not overlap, in order.
+        self._found: dict[int, tuple[list[int], list[int]]] | None = None
+
+    def __contains__(self, address: Address) -> bool:
+        if self._found is None:
+            self._found = {}
+            for network in sorted(self._networks, key=lambda each: int(each.network_address)):
+                self._add(network, self._found.setdefault(network.version, ([], [])))
+        first, last = self._found.get(address.version, ((), ()))
+        at = bisect.bisect_right(first, int(address))
+        return at > 0 and int(address) <= last[at - 1]
+
+    @staticmethod
+    def _add(network: Network, to: tuple[list[int], list[int]]) -> None:
+        first, last = to
+        # Two networks are apart, or one contains the other.
+        if not last or int(network.network_address) > last[-1]:
+            first.append(int(network.network_address))
+            last.append(int(network.broadcast_address))
+        else:
+            last[-1] = max(last[-1], int(network.broadcast_address))
+
+
+_NEVER_RANGES = Ranges(_NEVER)
 
 
 def is_never_allowed(address: Address) -> bool:
-    ranges = _NEVER_RANGES[address.version]
-    at = bisect.bisect_right(ranges, int(address), key=lambda each: each[0])
-    return at > 0 and int(address) <= ranges[at - 1][1]
-
-
-def is_in(address: Address, networks: Iterable[Network]) -> bool:
-    return any(address in each for each in networks)
+    return address in _NEVER_RANGES

@@ -35,6 +35,8 @@ def refusals(
     found.fields("metadata", endpoints_or_slice.get("metadata"))
     allowed_too = api_server_ips if is_of_api_server(endpoints_or_slice) else ()
     is_named = endpoints_or_slice.get("addressType") == "FQDN"
+    allowed = addresses.Ranges(policy.endpoints.allowed_cidrs)
+    denied = addresses.Ranges(policy.endpoints.denied_cidrs)
     foreign = 0
     for path, address in _addresses(found, endpoints_or_slice):
         if type(address) is str and address in own_pod_ips:
@@ -47,7 +49,7 @@ def refusals(
             if is_denied_name(text_of(address), policy.services):
                 found.add(path, f"name {shown(address)}", "services.externalNames")
         else:
-            _check(found, path, address, policy, own_pod_ips, allowed_too)
+            _check(found, path, address, allowed, denied, own_pod_ips, allowed_too)
     return found.done()
 
 
@@ -64,7 +66,8 @@ def _check(
     found: RefusalList,
     path: str,
     address: Any,
-    policy: SyncPolicy,
+    allowed: addresses.Ranges,
+    denied: addresses.Ranges,
     own_pod_ips: Collection[str],
     allowed_too: Collection[str],
 ) -> None:
@@ -74,10 +77,10 @@ def _check(
     elif addresses.is_never_allowed(parsed):
         found.add(path, f"address {shown(address)}")
     elif (
-        str(parsed) not in own_pod_ips
+        parsed in denied
+        and str(parsed) not in own_pod_ips
         and str(parsed) not in allowed_too
-        and not addresses.is_in(parsed, policy.endpoints.allowed_cidrs)
-        and addresses.is_in(parsed, policy.endpoints.denied_cidrs)
+        and parsed not in allowed
     ):
         found.add(path, f"address {shown(address)} of no pod of the tenant", "endpoints.allowedCIDRs")
 

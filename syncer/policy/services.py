@@ -10,8 +10,9 @@ from typing import Any
 from syncer.core.objects import Object
 from syncer.core.plan import Change, Refusal
 from syncer.policy import names
+from syncer.policy.addresses import Ranges
 from syncer.policy.refusal_list import RefusalList, shown, text_of
-from syncer.policy.sync_policy import Network, ServicePolicy, SyncPolicy
+from syncer.policy.sync_policy import ServicePolicy, SyncPolicy
 
 EXTERNAL_NAME = "ExternalName"
 _LOAD_BALANCER = "LoadBalancer"
@@ -28,11 +29,12 @@ def refusals(service: Object, policy: SyncPolicy) -> tuple[Refusal, ...]:
         return found.done()  # it stays in the tenant
     if own_type not in allowed.types:
         found.add("spec.type", f"type {shown(own_type)}", "services.types")
+    external = Ranges(allowed.external_cidrs)
     for index, each in enumerate(found.items("spec.externalIPs", spec.get("externalIPs"))):
-        if not _is_in(each, allowed.external_cidrs):
+        if not _is_in(each, external):
             found.add(f"spec.externalIPs[{index}]", f"address {shown(each)}", "services.externalCIDRs")
     address = spec.get("loadBalancerIP")
-    if address and not _is_in(address, allowed.load_balancer_cidrs):
+    if address and not _is_in(address, Ranges(allowed.load_balancer_cidrs)):
         found.add("spec.loadBalancerIP", f"address {shown(address)}", "services.loadBalancerCIDRs")
     own_class = spec.get("loadBalancerClass")
     if own_class is not None and text_of(own_class) not in allowed.load_balancer_classes:
@@ -83,11 +85,11 @@ def is_denied_name(name: str, allowed: ServicePolicy) -> bool:
     return names.is_internal(plain, allowed.cluster_domain) and not allowed.external_names.match(plain)
 
 
-def _is_in(address: Any, networks: tuple[Network, ...]) -> bool:
-    if not networks or type(address) is not str:
+def _is_in(address: Any, ranges: Ranges) -> bool:
+    if type(address) is not str:
         return False
     try:
         found = ipaddress.ip_address(address)
     except ValueError:
         return False
-    return any(found in each for each in networks)
+    return found in ranges

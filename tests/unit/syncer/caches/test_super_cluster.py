@@ -80,6 +80,32 @@ async def test_services_that_take_long_to_read_give_no_variables(
     await tasks.close(1.0)
 
 
+async def test_addresses_of_a_control_plane_are_read_again_after_a_change_alone() -> None:
+    """Each plan of the tenant's Endpoints in `default` asks for them."""
+    cluster = Cluster(Storage(), ClusterSettings(), clock=lambda: 0.0)
+    syncs = table.kinds(())
+    caches = SuperCaches(InProcessClient(cluster), syncs, lambda _: None)
+    endpoints = next(each.kind.resource for each in syncs if each.kind.kind == "Endpoints")
+    service = _config_map("red", "apiserver") | {
+        "spec": {"clusterIP": "10.0.0.1", "clusterIPs": ["10.0.0.1"]}
+    }
+    cluster.storage.put(SERVICES, service)
+    tasks = Tasks("test")
+    caches.start(tasks, TenantScheduler().open("super cluster"))
+    await caches.wait_synced()
+    found = caches.addresses_in("red")
+    assert found == {"10.0.0.1"}
+    assert caches.addresses_in("red") is found
+    subsets = [{"addresses": [{"ip": "10.1.0.1"}]}]
+    cluster.storage.put(endpoints, _config_map("red", "apiserver") | {"subsets": subsets})
+    await asyncio.sleep(1)
+    assert caches.addresses_in("red") == {"10.0.0.1", "10.1.0.1"}
+    cluster.storage.delete(SERVICES, "red", "apiserver")
+    await asyncio.sleep(1)
+    assert caches.addresses_in("red") == {"10.1.0.1"}
+    await tasks.close(1.0)
+
+
 @contextlib.asynccontextmanager
 async def _followed() -> AsyncIterator[tuple[Storage, list[SuperChange]]]:
     """A super cluster whose caches are synced, and what they report from then on."""

@@ -8,6 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from syncer.policy import addresses
+from syncer.policy.sync_policy import Network
+from tests.pump import steps
 
 NEVER = [
     "0.0.0.0",  # noqa: S104 - an address to refuse
@@ -67,13 +69,34 @@ def test_an_address_within_another_is_judged_as_itself(address: ipaddress.IPv4Ad
         assert addresses.parse(carrier) == address
 
 
-@given(st.ip_addresses() | st.sampled_from([each.network_address for each in addresses._NEVER]))  # noqa: SLF001
-def test_ranges_are_networks(address: addresses.Address) -> None:
-    for shifted in (address, _next(address, -1), _next(address, 1)):
-        expected = addresses.is_in(shifted, addresses._NEVER)  # noqa: SLF001
-        assert addresses.is_never_allowed(shifted) == expected
+def _network(address: addresses.Address, bits: int) -> Network:
+    return ipaddress.ip_network(f"{address}/{bits}", strict=False)
 
 
-def _next(address: addresses.Address, by: int) -> addresses.Address:
-    largest = (1 << address.max_prefixlen) - 1
-    return type(address)(min(max(int(address) + by, 0), largest))
+_NETWORKS = st.one_of(
+    st.builds(_network, st.ip_addresses(v=4, network="10.0.0.0/12"), st.integers(8, 32)),
+    st.builds(_network, st.ip_addresses(v=6, network="fd00::/112"), st.integers(100, 128)),
+)
+_NEAR = st.one_of(st.ip_addresses(v=4, network="10.0.0.0/12"), st.ip_addresses(v=6, network="fd00::/112"))
+
+
+@given(st.lists(_NETWORKS, max_size=8), st.lists(_NEAR, min_size=1, max_size=8))
+def test_ranges_have_the_addresses_of_their_networks(
+    networks: list[Network], near: list[addresses.Address]
+) -> None:
+    ranges = addresses.Ranges(networks)
+    ends = [end for each in networks for end in (each.network_address, each.broadcast_address)]
+    for end in (*near, *ends):
+        assert (end in ranges) == any(end in each for each in networks)
+        beside = end + 1 if int(end) + 1 < 1 << end.max_prefixlen else end
+        assert (beside in ranges) == any(beside in each for each in networks)
+
+
+def test_no_address_is_compared_with_each_range() -> None:
+    def work(size: int) -> int:
+        ranges = addresses.Ranges([ipaddress.ip_network(f"10.{n}.0.0/16") for n in range(size)])
+        asked = [ipaddress.ip_address(f"11.{n}.0.1") for n in range(size)]
+        return steps(lambda: [each in ranges for each in asked])
+
+    one, two, four = work(32), work(64), work(128)
+    assert four - two <= 2 * (two - one)
