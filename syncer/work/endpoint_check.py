@@ -87,6 +87,7 @@ class EndpointCheck:
                     continue
                 if not has_looked:
                     holders, has_looked = await self._pod_addresses(), True
+                await asyncio.sleep(0)  # one of a thousand endpoints takes milliseconds
                 value = cached.load()
                 if annotations_of(value).get(keys.CLUSTER) != key or not annotations_of(value).get(keys.UID):
                     continue  # of a controller of the super cluster, which keeps it true
