@@ -345,7 +345,7 @@ class SocketPoller:
         self._is_empty = asyncio.Event()
         self._sweep_count = 0
         # Sockets whose deadline has passed, until their group's turn.
-        self._expiring: set[PolledSocket] = set()
+        self._expired: set[PolledSocket] = set()
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
@@ -428,7 +428,7 @@ class SocketPoller:
 
     def _expire(self, polled: PolledSocket) -> None:
         """In its group's turn, as a thousand deadlines of a tenant may pass at once."""
-        self._expiring.discard(polled)
+        self._expired.discard(polled)
         if polled.deadline is not None and self.now >= polled.deadline:  # not moved meanwhile
             polled.expire()
 
@@ -442,8 +442,8 @@ class SocketPoller:
         part = self._sweep_count % CHECKED_PARTS
         for fd, polled in list(self.by_fd.items()):
             if polled.deadline is not None and now >= polled.deadline:
-                if polled not in self._expiring:
-                    self._expiring.add(polled)
+                if polled not in self._expired:
+                    self._expired.add(polled)
                     polled.group.call_soon(polled, partial(self._expire, polled))
             elif fd % CHECKED_PARTS == part:
                 self.call_guarded(polled, polled.check_peer)
