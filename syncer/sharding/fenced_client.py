@@ -5,7 +5,8 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from daemonkit.fairness.scheduler import Account
-from daemonkit.kube.client import MAX_RESPONSE_BYTES, UnreachableError
+from daemonkit.kube.byte_budget import OverBudgetError
+from daemonkit.kube.client import MAX_RESPONSE_BYTES, ReceivedBytes, UnreachableError
 from daemonkit.kube.object_limits import MAX_OBJECT_BYTES
 from syncer.sharding.port import TenantOwnership
 
@@ -35,6 +36,13 @@ class CheckedRequester(Protocol):
 MAX_ANSWER_BYTES = 2 * MAX_OBJECT_BYTES
 
 
+# Of a write's body: the object that it was made from, itself, what the transport has of it, and the answer in
+# parts and as a whole.
+_HELD_OF_WRITE = 5
+# Smaller ones are not counted: what comes up is to come up while a tenant has used its share.
+FREE_BODY_BYTES = 64 << 10
+
+
 class FencedClient:
     """A `Requester` of one tenant, for either cluster. Reads are always sent.
 
@@ -48,8 +56,12 @@ class FencedClient:
         ownership: TenantOwnership,
         tenant: str,
         account: Account | None = None,
+        held: ReceivedBytes | None = None,
     ) -> None:
-        """`account` is the tenant's: it pays for what its answers take, whoever asks."""
+        """`account` is the tenant's: it pays for what its answers take, whoever asks. `held` counts what its
+        writes hold while they are under way.
+        """
+        self._held = held
         self._client = client
         self._ownership = ownership
         self._tenant = tenant
@@ -87,7 +99,9 @@ class FencedClient:
             if not write.may_send():
                 raise NotHeldError("the tenant's Lease expired before the write was sent")
 
+        held_bytes = 0 if body is None or len(body) < FREE_BODY_BYTES else _HELD_OF_WRITE * len(body)
         try:
+            self._note_held(held_bytes)
             async with write.deadline:
                 return await self._client.request(
                     method,
@@ -101,4 +115,14 @@ class FencedClient:
         except TimeoutError:
             raise NotHeldError("the tenant's Lease expired while the write was under way") from None
         finally:
+            self._note_held(-held_bytes)
             write.end()
+
+    def _note_held(self, size_bytes: int) -> None:
+        """Raises UnreachableError if there is no memory for it: the write is tried again."""
+        if self._held is None:
+            return
+        try:
+            self._held.note_received(size_bytes)
+        except OverBudgetError as error:
+            raise UnreachableError(str(error)) from None

@@ -123,10 +123,10 @@ class TenantSession:
         self.api_server = TenantApiServer(
             access, surroundings.open_client, surroundings.user_agent, self.memory.budget
         )
-        ownership = surroundings.ownership
-        self.client = FencedClient(self.api_server.client, ownership, tenant.key, account)
+        ownership, held = surroundings.ownership, self.memory.budget
+        self.client = FencedClient(self.api_server.client, ownership, tenant.key, account, held)
         """Of the tenant's API server."""
-        self.super_client = FencedClient(surroundings.super_client, ownership, tenant.key, account)
+        self.super_client = FencedClient(surroundings.super_client, ownership, tenant.key, account, held)
         """Of the super cluster's, for this tenant's objects."""
         self.namespaces = OwnedNamespaces(self, self._super, surroundings.keys)
         self.caches = TenantCaches(

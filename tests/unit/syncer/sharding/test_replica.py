@@ -6,12 +6,13 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
+from daemonkit.kube.byte_budget import OverBudgetError
 from daemonkit.kube.client import UnreachableError
 from daemonkit.tasks import Tasks
 from devkit.kube.storage import Selection
 from devkit.syncer.fake_control_plane import FakeControlPlane
 from syncer.core.sharding import SHARDS, Instant, shard_of, shards_of
-from syncer.sharding.fenced_client import FencedClient, NotHeldError
+from syncer.sharding.fenced_client import FREE_BODY_BYTES, FencedClient, NotHeldError
 from syncer.sharding.lease_objects import LEASES, LeaseNames
 from syncer.sharding.port import SoleOwner, TenantOwnership
 from syncer.sharding.replica import Replica
@@ -221,6 +222,43 @@ async def test_no_answer_about_one_object_is_read_without_end() -> None:
     await fenced.request("GET", "/api/v1/namespaces/a", {})
     await fenced.request("POST", "/api/v1/namespaces", {}, b"{}")
     assert limits == [10 << 20, 10 << 20]
+
+
+class CountedBytes:
+    """Has room for so many bytes."""
+
+    is_short = False
+
+    def __init__(self, room_bytes: int) -> None:
+        self.held_bytes = self.most_bytes = 0
+        self._room_bytes = room_bytes
+
+    def note_waiting(self, size_bytes: int) -> None:
+        """Nothing of a connection is asked for here."""
+
+    def note_received(self, size_bytes: int) -> None:
+        self.held_bytes += size_bytes
+        self.most_bytes = max(self.most_bytes, self.held_bytes)
+        if self.held_bytes > self._room_bytes:
+            raise OverBudgetError("no room")
+
+
+@pytest.mark.asyncio
+async def test_what_a_large_write_holds_is_counted_while_it_is_under_way() -> None:
+    sent: list[int] = []
+
+    class Answering:
+        async def request(self, *given: object, **_: object) -> bytes:
+            sent.append(counted.held_bytes)
+            return b"{}"
+
+    counted = CountedBytes(5 << 20)
+    fenced = FencedClient(Answering(), SoleOwner(), TENANTS[0], held=counted)
+    await fenced.request("POST", "/api/v1/namespaces", {}, b"x" * (1 << 20))
+    with pytest.raises(UnreachableError, match="no room"):
+        await fenced.request("POST", "/api/v1/namespaces", {}, b"x" * (1 << 20) + b"y")
+    await fenced.request("POST", "/api/v1/namespaces", {}, b"x" * (FREE_BODY_BYTES - 1))
+    assert (sent, counted.held_bytes) == ([5 << 20, 0], 0)
 
 
 async def fails_as_not_held(client: FencedClient) -> str:
