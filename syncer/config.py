@@ -10,7 +10,7 @@ from daemonkit.config.binding import setting
 from daemonkit.config.logging_config import LoggingConfig
 from daemonkit.config.scrape_config import ScrapeConfig
 from daemonkit.config.status_config import StatusConfig
-from syncer.core.memory import LIMIT_BYTES, MIN_LIMIT_BYTES
+from syncer.core.memory import MIN_LIMIT_BYTES
 from syncer.core.view import PodDns, SyncSettings
 from syncer.kinds import table
 from syncer.kinds.custom_resource import CustomResource, Direction
@@ -174,11 +174,11 @@ class SyncerConfiguration:
     )
     pods: PodsConfig = field(default_factory=PodsConfig)
     networks: NetworksConfig = field(default_factory=NetworksConfig)
-    max_memory_bytes: int = setting(
-        LIMIT_BYTES,
+    max_memory_bytes: int | None = setting(
+        None,
         minimum=MIN_LIMIT_BYTES,
         maximum=1 << 40,
-        doc="what the process may take, as `MemoryMax=` of its unit or its container's limit has it",
+        doc="what the process may take; none: the limit of its cgroup, or 1 GiB if that has none",
     )
     patrol: PatrolConfig = field(default_factory=PatrolConfig)
     sharding: ShardingConfig | None = setting(None, doc="replicas; without it one process, alone")

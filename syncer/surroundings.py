@@ -12,6 +12,8 @@ from typing import Protocol
 from daemonkit.kube.client import MAX_RESPONSE_BYTES, Client, ReceivedBytes
 from daemonkit.kube.credentials import Credentials
 from daemonkit.kube.kubeconfig import Access, in_cluster, load
+from daemonkit.run import memory_limit
+from daemonkit.run.memory_limit import MemoryLimit
 from syncer.vnodes.super_nodes import AgentProbe
 from syncer.vnodes.tls_probe import TlsAgentProbe
 
@@ -81,3 +83,4 @@ class Surroundings:
     monotonic: Callable[[], float] = time.monotonic
     wall: Callable[[], float] = time.time
     jitter: Callable[[], float] = random.random
+    memory_limit: Callable[[], MemoryLimit | None] = memory_limit.find

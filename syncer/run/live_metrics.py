@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from daemonkit.kube.reflector import Reflector
+from daemonkit.kube.shared_budget import SharedBudget
 from daemonkit.metrics import Registry
 from syncer.caches.cached_object import CachedObject
 from syncer.caches.super_cluster import SuperCaches
@@ -38,6 +39,7 @@ class LiveParts:
     tokens: TokenCounts
     ownership: SoleOwner | Replica
     orphans: OrphanCollector | None
+    memory: SharedBudget
 
 
 def add_live_metrics(registry: Registry, parts: LiveParts) -> None:
@@ -47,6 +49,17 @@ def add_live_metrics(registry: Registry, parts: LiveParts) -> None:
         "Tenants by state.",
         parts.report.tenant_states,
         ("state",),
+    )
+    registry.gauge_function(
+        "vcnode_syncer_memory_bytes",
+        "Memory as it is counted: for all tenants, held for them, and the share of each.",
+        lambda: memory_bytes(parts.memory),
+        ("of",),
+    )
+    registry.gauge_function(
+        "vcnode_syncer_memory_room_tenants",
+        "For how many tenants the limit of memory has room.",
+        lambda: float(parts.memory.room),
     )
     registry.gauge_function(
         "vcnode_syncer_queued_objects",
@@ -151,6 +164,15 @@ def _add_sharding(registry: Registry, ownership: SoleOwner | Replica) -> None:
         "1 while this replica may write, as its Lease is renewed or it is alone; else 0.",
         lambda: float(ownership.is_renewed if isinstance(ownership, Replica) else True),
     )
+
+
+def memory_bytes(memory: SharedBudget) -> Values:
+    """What there is, what of it is held, and what each tenant may always have."""
+    return {
+        ("budget",): float(memory.limit_bytes),
+        ("held",): float(memory.total_bytes()),
+        ("share",): float(memory.share_bytes),
+    }
 
 
 def source_ages(super_cluster: SuperCaches, attachments: Attachments) -> Values:

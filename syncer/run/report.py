@@ -4,6 +4,7 @@
 from collections.abc import Callable
 
 from daemonkit.kube.freshness import Failure, freshness_of
+from daemonkit.kube.shared_budget import SharedBudget
 from daemonkit.remedies import Hop, HopKind
 from daemonkit.status.server import Query, Readiness, Reply
 from syncer.caches.super_cluster import SuperCaches
@@ -51,7 +52,9 @@ class StatusReport:
         orphans: OrphanCollector | None = None,
         *,
         clock: Callable[[], float],
+        memory: SharedBudget,
     ) -> None:
+        self._memory = memory
         self._attachments = attachments
         self._super = super_cluster
         self._queue = queue
@@ -98,6 +101,8 @@ class StatusReport:
             waited_for += is_waited_for
         if waited_for:
             reasons.append(f"{waited_for} tenants not synced")
+        if self._memory.is_overcommitted:
+            lines.append(f"memory: room for {self._memory.room} tenants, and there are more")
         if self.is_draining:
             lines.append("draining")
             reasons.append("draining")
@@ -120,6 +125,12 @@ class StatusReport:
                 },
             },
             "sourceProblem": self._source_problem(),
+            "memory": {
+                "budgetBytes": self._memory.limit_bytes,
+                "countedBytes": self._memory.total_bytes(),
+                "shareBytes": self._memory.share_bytes,
+                "roomForTenants": self._memory.room,
+            },
             "orphans": None if self._orphans is None else self._orphans.status(),
             "sharding": None if self._replica is None else _sharding(self._replica),
             "tenants": {
@@ -146,6 +157,7 @@ class StatusReport:
         return found | {
             "key": session.tenant.key,
             "weight": session.tenant.weight,
+            "memoryBytes": session.memory.budget.counted_bytes,
             # Since the session began. Who has much of it makes others wait no longer than its weight allows.
             "processorSeconds": round(session.account.used_ns / 1e9, 3),
             "queue": {"ready": depths.ready, "delayed": depths.delayed, "inFlight": depths.in_flight},

@@ -18,7 +18,7 @@ from syncer.caches.cached_object import CachedObject
 from syncer.caches.super_cluster import API_SERVER, NODE, SuperCaches, SuperChange
 from syncer.config import ShardingConfig, SyncerConfiguration
 from syncer.core import held_condition
-from syncer.core.memory import TENANT_BYTES, budget_bytes
+from syncer.core.memory import TENANT_BYTES, budget_bytes, chosen_limit_bytes, room
 from syncer.core.plan import Side
 from syncer.core.sharding import Instant
 from syncer.core.tenant_cluster import TenantCluster
@@ -102,7 +102,7 @@ class SyncerService:
         self._queue = WorkQueue(outside.monotonic, outside.jitter, self._metrics.queue_seconds)
         self._super = SuperCaches(self._client, self._kinds.values(), self._super_changed)
         self._memory = SharedBudget(
-            budget_bytes(config.max_memory_bytes),
+            budget_bytes(self._memory_limit_bytes()),
             lambda: self._super.stored.all.memory_bytes,
             member_bytes=TENANT_BYTES,
         )
@@ -191,6 +191,7 @@ class SyncerService:
             self._ownership if isinstance(self._ownership, Replica) else None,
             self._orphans,
             clock=outside.monotonic,
+            memory=self._memory,
         )
         add_live_metrics(
             self._metrics.registry,
@@ -205,8 +206,25 @@ class SyncerService:
                 self._tokens.issuer.counts,
                 self._ownership,
                 self._orphans,
+                self._memory,
             ),
         )
+
+    def _memory_limit_bytes(self) -> int:
+        """What the process may take, with a line in the log about it."""
+        found = self._outside.memory_limit()
+        configured = self._config.max_memory_bytes
+        limit_bytes = chosen_limit_bytes(configured, None if found is None else found.size_bytes)
+        source = "maxMemoryBytes"
+        if configured is None:
+            source = "default" if found is None else str(found.path)
+        _log.info(
+            "memory that the process may take",
+            mebibytes=limit_bytes >> 20,
+            source=source,
+            room_for_tenants=room(limit_bytes),
+        )
+        return limit_bytes
 
     def _make_ownership(self, sharding: ShardingConfig | None) -> SoleOwner | Replica:
         if sharding is None:
@@ -331,15 +349,16 @@ class SyncerService:
     def _note_room(self) -> None:
         """Say when the tenants begin, or cease, to be more than there is memory for."""
         memory, was = self._memory, self._is_overcommitted
-        self._is_overcommitted = memory.is_overcommitted
+        # A session that ends is counted there until it has given back what it held.
+        self._is_overcommitted = len(self._attachments.sessions) > memory.room
         if self._is_overcommitted and not was:
             _log.warning(
-                "more tenants than maxMemoryBytes has room for: raise it, or divide them among replicas",
+                "more tenants than the limit of memory has room for: raise it, or divide them among replicas",
                 tenants=len(self._attachments.sessions),
                 room=memory.room,
             )
         elif was and not self._is_overcommitted:
-            _log.info("maxMemoryBytes has room for all tenants again", room=memory.room)
+            _log.info("the limit of memory has room for all tenants again", room=memory.room)
 
     def _open_session(self, state: Reachable) -> TenantSession:
         self._end_conditions(state.virtual_cluster)

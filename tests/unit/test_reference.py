@@ -254,7 +254,7 @@ def _value(key: ConfigKey) -> Any:
     elif key.setting.choices:
         one = key.setting.choices[0]
     else:
-        one = {int: 1, float: 1.0, bool: True}.get(inner, "x")
+        one = {int: max(1, int(key.setting.minimum or 1)), float: 1.0, bool: True}.get(inner, "x")
     return [one] if mark == "[]" else {"x": one} if mark else one
 
 

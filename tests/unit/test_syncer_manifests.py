@@ -164,4 +164,5 @@ def test_the_units_limit_of_memory_is_that_of_the_configuration() -> None:
     (limit,) = [line.partition("=")[2] for line in unit.splitlines() if line.startswith("MemoryMax=")]
     assert quantity.parse(f"{limit}i") == memory.LIMIT_BYTES * quantity.UNIT
     (key,) = [each for each in fields(syncer.config.SyncerConfiguration) if each.name == "max_memory_bytes"]
-    assert key.default == memory.LIMIT_BYTES
+    assert key.default is None
+    assert memory.chosen_limit_bytes(None, None) == memory.LIMIT_BYTES

@@ -165,6 +165,11 @@ class SyncedClusters:
             return code == 200
         return False
 
+    async def readiness(self) -> list[str]:
+        """The lines of `/readyz`."""
+        _, body = await self._fetch("/readyz")
+        return body.decode().splitlines()
+
     async def status(self) -> dict[str, Any]:
         _, body = await self._fetch("/status")
         found: dict[str, Any] = json.loads(body)

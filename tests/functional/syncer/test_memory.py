@@ -13,6 +13,7 @@ import pytest
 
 from daemonkit.kube.resources import CONFIG_MAPS
 from devkit.kube import wire
+from syncer.core import memory
 from tests.functional.syncer.clusters import SyncedClusters, synced_clusters
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.timeout(500)]
@@ -196,3 +197,23 @@ async def test_five_hostile_tenants_leave_the_others_their_share(tmp_path: Path)
         peak = _peak_bytes(clusters)
         (tmp_path / "peak").write_text(f"{peak / MIB:.0f}")
         assert peak < LIMIT_BYTES, f"{peak / MIB:.0f} MiB"
+
+
+async def test_more_tenants_than_there_is_memory_for_are_reported(tmp_path: Path) -> None:
+    room = memory.room(memory.MIN_LIMIT_BYTES)
+    settings: Any = {"maxMemoryBytes": memory.MIN_LIMIT_BYTES}
+    async with synced_clusters(tmp_path, "acme", **settings) as clusters:
+        tenants = tmp_path / "tenants"
+        tenants.mkdir()
+        for number in range(room):
+            # Nothing listens there.
+            closed = wire.kubeconfig("http://127.0.0.1:1", None, None, token="t")
+            (tenants / f"tenant-{number:03}.kubeconfig").write_text(closed)
+        await clusters.start()
+        assert f"room for {room} tenants, and there are {room + 1}" in clusters.log.read_text()
+        assert "more tenants than the limit of memory has room for" in clusters.log.read_text()
+        assert f"memory: room for {room} tenants, and there are more" in await clusters.readiness()
+        found = (await clusters.status())["memory"]
+        assert (found["roomForTenants"], found["shareBytes"]) == (room, MIB)
+        (tenants / "tenant-000.kubeconfig").unlink()
+        await clusters.until(lambda: "has room for all tenants again" in clusters.log.read_text())

@@ -274,7 +274,13 @@ class World:
     def start_syncer(self) -> None:
         clock = asyncio.get_running_loop().time
         outside = Surroundings(
-            lambda *_: SyncerClient(self, self.super), self._open, _Probe(), clock, self._wall, lambda: 0.5
+            lambda *_: SyncerClient(self, self.super),
+            self._open,
+            _Probe(),
+            clock,
+            self._wall,
+            lambda: 0.5,
+            lambda: None,
         )
         config = SyncerConfiguration(
             TenantsConfig(virtual_clusters=VirtualClustersConfig(), max_cache_bytes=self._max_cache_bytes),

@@ -3,8 +3,10 @@ from pathlib import Path
 
 import pytest
 
+from daemonkit.run.memory_limit import MemoryLimit
 from syncer.__main__ import main
 from syncer.config import SyncerConfiguration, load
+from syncer.core.memory import room
 from syncer.run.start_check import start_problems
 
 KUBECONFIG = """\
@@ -71,6 +73,60 @@ def test_keys_that_continue_others_are_named(tmp_path: Path) -> None:
     assert [(each.path and each.path.name, "begin alike" in each.message) for each in found] == [
         ("acme-blue.kubeconfig", True)
     ]
+
+
+_KEY = "warning: maxMemoryBytes: /sys/fs/cgroup/a/memory.max: "
+
+
+def _limit(mebibytes: int) -> MemoryLimit:
+    return MemoryLimit(mebibytes << 20, Path("/sys/fs/cgroup/a/memory.max"))
+
+
+@pytest.mark.parametrize(
+    ("text", "limit", "expected"),
+    [
+        ("", None, []),
+        ("", _limit(1024), []),
+        ("maxMemoryBytes: 1073741824\n", _limit(1024), []),
+        (
+            "maxMemoryBytes: 1073741824\n",
+            _limit(512),
+            [
+                f"{_KEY}1024 MiB are more than the 512 MiB of the process' cgroup: the kernel ends it before "
+                "a tenant has to wait; leave the key out, or lower it"
+            ],
+        ),
+        (
+            "",
+            _limit(200),
+            [
+                f"{_KEY}200 MiB are too little: the process takes 256 MiB before a tenant has to "
+                "wait; raise the limit of the cgroup"
+            ],
+        ),
+    ],
+)
+def test_a_limit_of_memory_that_cannot_hold_is_named(
+    tmp_path: Path, text: str, limit: MemoryLimit | None, expected: list[str]
+) -> None:
+    (tmp_path / "good").write_text(KUBECONFIG)
+    config = configured(tmp_path, text + "tenants: {virtualClusters: {kubeconfigFile: good}}\n")
+    assert [str(each) for each in start_problems(config, 0.0, lambda: limit)] == expected
+
+
+def test_more_tenants_than_there_is_memory_for_are_named(tmp_path: Path) -> None:
+    (tmp_path / "good").write_text(KUBECONFIG)
+    (tmp_path / "tenants").mkdir()
+    most = room(256 << 20)
+    for number in range(most + 1):
+        (tmp_path / "tenants" / f"tenant-{number:03}.kubeconfig").write_text(KUBECONFIG)
+    config = configured(tmp_path, "tenants: {directory: tenants}\nsuperCluster: {kubeconfigFile: good}\n")
+    assert [str(each) for each in start_problems(config, 0.0, lambda: _limit(256))] == [
+        f"{_KEY}256 MiB have room for 32 tenants, and there are 33; "
+        "raise the limit to 258 MiB, or divide the tenants among replicas"
+    ]
+    (tmp_path / "tenants" / "tenant-000.kubeconfig").unlink()
+    assert list(start_problems(config, 0.0, lambda: _limit(256))) == []
 
 
 def test_check_prints_all_errors_and_exits_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
