@@ -24,7 +24,8 @@ def session(*ages: float | None, is_attached: bool = True, **holds: int) -> Any:
         for side, missing in holds.items()
     }
     deletions = SimpleNamespace(holds=lambda: held)
-    return SimpleNamespace(is_attached=is_attached, reflectors=reflectors(*ages), deletions=deletions)
+    caches = SimpleNamespace(reflectors=reflectors(*ages))
+    return SimpleNamespace(is_attached=is_attached, caches=caches, deletions=deletions)
 
 
 @pytest.mark.parametrize(
