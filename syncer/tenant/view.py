@@ -132,6 +132,8 @@ class TenantView:
     def vnode_labels(self, name: str) -> Mapping[str, str] | None:
         self.looked.add((Side.TENANT, NODE, "", name))
         found = self._session.caches.vnode(name)
+        if (failed := self._session.caches.nodes.decode_failures.get(("", name))) is not None:
+            self.unknown[(Side.TENANT, NODE, "", name)] = failed.reason
         return None if found is None else labels_of(found)
 
     def super_namespace(self, namespace: str) -> str | None:

@@ -4,9 +4,11 @@ from collections.abc import Callable
 
 import pytest
 
-from daemonkit.kube.resources import NAMESPACES, SERVICES
+from daemonkit.kube.resources import NAMESPACES, NODES, SECRETS, SERVICES
 from syncer.core.plan import Side
+from syncer.core.view import View
 from syncer.tenant.view import TenantView
+from syncer.tenant.waits import Lookup
 from tenancy import keys
 from tests.unit.syncer import objects
 from tests.unit.syncer.worlds import ENDPOINTS, sessions_of, synced_tenant
@@ -28,6 +30,64 @@ async def test_who_looks_into_a_super_namespace_looks_at_it() -> None:
             view = session.view()
             look(view)
             assert (Side.SUPER, "Namespace", "", "web") in view.looked
+
+
+# By each method of a View that looks for something: of which object, and how.
+_LOOKS: dict[str, tuple[Lookup, Callable[[TenantView], object]]] = {
+    "in_tenant": (
+        (Side.TENANT, "Secret", "web", "x"),
+        lambda view: view.in_tenant("Secret", "web", "x"),
+    ),
+    "in_super": (
+        (Side.SUPER, "Service", "web", "s"),
+        lambda view: view.in_super("Service", "web", "s"),
+    ),
+    "super_namespace": (
+        (Side.TENANT, "Namespace", "", "big"),
+        lambda view: view.super_namespace("big"),
+    ),
+    "vnode_labels": ((Side.TENANT, "Node", "", "n"), lambda view: view.vnode_labels("n")),
+}
+_NOT_HELD = {
+    "super_pod": "proves whose an address is, and unknown is no proof",
+    "pod_addresses": "proves whose an address is, and unknown is no proof",
+    "api_server_addresses": "proves whose an address is, and unknown is no proof",
+    "super_services": "variables of a Service that cannot be read are left out: it stops no pod",
+    "tenant_namespace": "of Namespaces of the super cluster that cannot be read the owner stays",
+    "is_reserved_name": "looks for nothing",
+    "tenant_text": "looks for nothing",
+    "tenant": "looks for nothing",
+    "policy": "looks for nothing",
+    "settings": "looks for nothing",
+}
+
+
+async def test_each_look_up_notes_what_cannot_be_read() -> None:
+    assert {each for each in vars(View) if not each.startswith("_")} == {*_LOOKS, *_NOT_HELD}
+    labels = {f"label-{number}-{'x' * 30}": "x" for number in range(1_001)}
+    async with synced_tenant(objects.service("s", ports=[{"port": 80}])) as (world, plane):
+        plane.cluster.create(NAMESPACES, {"metadata": {"name": "big"}})
+        plane.storage.put(NODES, {"metadata": {"name": "n"}})
+        plane.cluster.create(SECRETS, {"metadata": {"namespace": "web", "name": "x"}, "data": {}})
+        await asyncio.sleep(5)
+        view = sessions_of(world)["red"].view()
+        for _, look in _LOOKS.values():
+            look(view)
+        assert view.unknown == {}
+        for storage, resource, namespace, name in (
+            (plane.storage, SECRETS, "web", "x"),
+            (world.super.storage, SERVICES, "red-web", "s"),
+            (plane.storage, NAMESPACES, "", "big"),
+            (plane.storage, NODES, "", "n"),
+        ):
+            value = storage.get(resource, namespace, name)
+            value["metadata"]["labels"] = {**value["metadata"].get("labels", {}), **labels}
+            storage.replace(resource, value)
+        await asyncio.sleep(5)
+        for where, look in _LOOKS.values():
+            view = sessions_of(world)["red"].view()
+            assert look(view) is None
+            assert view.unknown == {where: "too large: metadata.labels has more than 1000 entries"}
 
 
 async def test_an_address_that_the_api_server_had_leads_nowhere() -> None:
