@@ -246,7 +246,7 @@ class Engine:
         await _give_way(cached.tenant)
         found = None if cached.super is None else cached.super.load()
         await _give_way(cached.super)
-        if not _is_current(session, item, cached):
+        if not _still_cached(session, item, cached):
             self._queue.add(session, item)  # a plan is of what is there when it is made
             return
         objects = Pair(tenant, found)
@@ -535,7 +535,7 @@ class Engine:
             )
 
 
-def _is_current(session: TenantSession, item: SyncKey, cached: Pair[CachedObject]) -> bool:
+def _still_cached(session: TenantSession, item: SyncKey, cached: Pair[CachedObject]) -> bool:
     """Whether both objects are still the cached ones, of a tenant that is still synced."""
     now = session.caches.pair(item)
     has_changed = any(has_moved(now.of(side), _version(cached.of(side))) for side in Side)

@@ -5,374 +5,36 @@ Objects have every field of Kubernetes' schema, and a policy allows all that a p
 go through all that they do. What a plan looks at beside its object grows too.
 """
 
-import copy
-import ipaddress
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
-
 import pytest
 
-from devkit.syncer.fake_view import TENANT
 from syncer.caches import weights
-from syncer.core.objects import Object
-from syncer.core.plan import Create
-from syncer.core.tenant_cluster import TenantCluster
-from syncer.core.view import PodFacts, SyncSettings
-from syncer.kinds import network, table
-from syncer.kinds.custom_resource import CustomResource, sync_of
-from syncer.kinds.port import KindSync, Scope
-from syncer.policy.patterns import Patterns
-from syncer.policy.sync_policy import (
-    ClaimPolicy,
-    EndpointPolicy,
-    HostUsers,
-    IngressPolicy,
-    MetadataPolicy,
-    NetworkPolicyLimits,
-    PodPolicy,
-    Privileged,
-    ServicePolicy,
-    SyncPolicy,
+from syncer.kinds.port import KindSync
+from tests.pump import Sizes, steps, superlinear
+from tests.unit.syncer.kinds.plan_world import (
+    CONTAINER_LISTS,
+    OTHERS,
+    SYNCS,
+    SizedView,
+    is_from_above,
+    key_of,
+    pair,
+    schema,
 )
-from tenancy import keys
-from tests.pump import ABSENT, CHARS, Schema, Sizes, Text, charge, steps, superlinear
-from tests.unit.syncer.kinds.objects import SUPER_NAMESPACE, super_object
-
-
-class _All(frozenset[Any]):
-    """Every value."""
-
-    def __contains__(self, value: object) -> bool:
-        return True
-
-    def __or__(self, other: Any) -> "_All":
-        return self
-
-
-_ALL, _EVERY, _ANYWHERE = _All(), Patterns(("*",)), (ipaddress.ip_network("0.0.0.0/0"),)
-_ALLOWING = SyncPolicy(
-    pods=PodPolicy(
-        runtime_classes=_ALL,
-        privileged=Privileged.ALWAYS,
-        host_namespaces=_ALL,
-        host_users=HostUsers.ALLOW,
-        host_ports=_ALL,
-        capabilities=_ALL,
-        se_linux_types=_ALL,
-        sysctls=_EVERY,
-        volume_types=_ALL,
-        projected_sources=_ALL,
-        csi_drivers=_ALL,
-        allow_handler_hosts=True,
-        allow_node_name=True,
-        allow_resource_claims=True,
-        schedulers=_ALL,
-        extended_resources=_EVERY,
-        toleration_keys=_EVERY,
-        node_labels=_EVERY,
-        priority_classes=_EVERY,
-        allowed_annotations=_EVERY,
-    ),
-    services=ServicePolicy(
-        types=_ALL,
-        external_cidrs=_ANYWHERE,
-        load_balancer_cidrs=_ANYWHERE,
-        load_balancer_classes=_ALL,
-        external_names=_EVERY,
-        allowed_annotations=_EVERY,
-    ),
-    endpoints=EndpointPolicy(allowed_cidrs=_ANYWHERE),
-    claims=ClaimPolicy(attributes_classes=_ALL),
-    ingresses=IngressPolicy(hosts=_EVERY, allowed_annotations=_EVERY),
-    metadata=MetadataPolicy(allowed_labels=_EVERY, allowed_annotations=_EVERY),
-    network_policies=NetworkPolicyLimits(max_peers=10_000),
-)
-
-_TENANT = TenantCluster(
-    TENANT.key,
-    TENANT.vc_namespace,
-    TENANT.vc_name,
-    TENANT.uid,
-    cluster_domain="cluster.local",
-    transparent_prefixes=("transparent.example.com",),
-    opaque_prefixes=("opaque.example.com",),
-)
-
-_METADATA = {
-    "metadata.name": "a",
-    "metadata.namespace": "ns",
-    "metadata.uid": "t-1",
-    "metadata.resourceVersion": "1",
-    "metadata.generation": 1,
-    "metadata.deletionTimestamp": ABSENT,
-    "metadata.managedFields": ABSENT,
-    "metadata.ownerReferences": [{"name": "o", "uid": "u", "kind": "ReplicaSet"}],
-}
-
-
-def _number(where: str) -> int:
-    return int(where.rpartition(".")[2])
-
-
-def _address(where: str) -> str:
-    return f"10.{_number(where) >> 16 & 255}.{_number(where) >> 8 & 255}.{_number(where) & 255}"
-
-
-def _target(path: str) -> dict[str, Any]:
-    return {
-        f"{path}.kind": "Pod",
-        f"{path}.namespace": "ns",
-        f"{path}.name": lambda where: f"pod-{_number(where)}",
-    }
-
-
-_CONTAINER_LISTS = ("spec.containers", "spec.initContainers", "spec.ephemeralContainers")
-_CONTAINERS = tuple(f"{each}[]" for each in _CONTAINER_LISTS)
-# Of what is all or nothing: the values with which an object goes down, and goes through the longer branches.
-_VALUES: Mapping[str, Mapping[str, Any]] = {
-    "Pod": {
-        "spec.nodeName": ABSENT,
-        "spec.overhead": ABSENT,
-        "spec.enableServiceLinks": True,
-        "spec.hostNetwork": ABSENT,
-        "spec.dnsPolicy": "ClusterFirst",
-        "spec.securityContext.windowsOptions": ABSENT,
-        "spec.securityContext.seLinuxOptions": ABSENT,
-        "spec.securityContext.seccompProfile": ABSENT,
-        **{
-            f"{each}.securityContext.{name}": ABSENT
-            for each in _CONTAINERS
-            for name in ("windowsOptions", "seLinuxOptions", "seccompProfile")
-        },
-        **{f"{each}.env[].value": lambda where: Text("$(A) $(B)") for each in _CONTAINERS},
-        **{f"{each}.env[].valueFrom.fieldRef.fieldPath": "metadata.annotations['x']" for each in _CONTAINERS},
-        "spec.volumes[].ephemeral.volumeClaimTemplate.spec.dataSourceRef": ABSENT,
-        "spec.volumes[].projected.sources[].podCertificate": ABSENT,
-        "spec.volumes[].downwardAPI.items[].fieldRef.fieldPath": "metadata.annotations",
-        "spec.volumes[].projected.sources[].downwardAPI.items[].fieldRef.fieldPath": "metadata.labels",
-        "spec.volumes[].secret.optional": True,
-        **{
-            f"spec.affinity.nodeAffinity.{each}.matchFields[].key": "metadata.name"
-            for each in (
-                "requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[]",
-                "preferredDuringSchedulingIgnoredDuringExecution[].preference",
-            )
-        },
-        "status.phase": "Running",
-    },
-    "Service": {
-        "spec.clusterIP": "10.0.0.1",
-        "spec.clusterIPs": ["10.0.0.1"],
-        "spec.externalIPs[]": _address,
-        "spec.loadBalancerIP": "10.0.0.2",
-        "spec.type": "LoadBalancer",
-    },
-    "Endpoints": {
-        "subsets[].addresses[].ip": _address,
-        "subsets[].notReadyAddresses[].ip": _address,
-        **_target("subsets[].addresses[].targetRef"),
-        **_target("subsets[].notReadyAddresses[].targetRef"),
-    },
-    "EndpointSlice": {
-        "metadata.labels": lambda where: {"kubernetes.io/service-name": "svc"},
-        "addressType": "IPv4",
-        "endpoints[].addresses[]": _address,
-        **_target("endpoints[].targetRef"),
-    },
-    "PersistentVolumeClaim": {
-        "spec.dataSourceRef": ABSENT,
-        "spec.volumeName": ABSENT,
-        "status.phase": "Bound",
-    },
-    "PodDisruptionBudget": {"spec.minAvailable": ABSENT, "status.observedGeneration": 1},
-    "PersistentVolume": {
-        "spec.claimRef.namespace": SUPER_NAMESPACE,
-        "spec.claimRef.name": "claim",
-        "spec.claimRef.uid": "s-1",
-        "status.phase": "Bound",
-    },
-    "Event": {
-        "involvedObject.kind": "Pod",
-        "involvedObject.namespace": SUPER_NAMESPACE,
-        "involvedObject.name": "pod-0",
-        "involvedObject.uid": "s-1",
-    },
-}
-_CUSTOM = sync_of(CustomResource("example.com", "v1", "widgets", "Widget"))
-# Any kind may stand for one: nothing in it is known.
-_SCHEMA_OF_CUSTOM = "CustomResourceDefinition"
-
-# What a plan looks at, as further places to pump.
-_SERVICES, _PODS, _PORTS, _KEYS = "view:services", "view:pods", "view:ports", "view:keys"
-_OTHERS = (_SERVICES, _PODS, _PORTS, _KEYS)
-
-
-@dataclass(slots=True)
-class _SizedView:
-    """What is there beside the object; a look-up costs what the copy costs, as with the syncer's caches."""
-
-    sizes: Sizes
-    tenant: TenantCluster = _TENANT
-    policy: SyncPolicy = _ALLOWING
-    settings: SyncSettings = field(default_factory=lambda: SyncSettings(required_plugins=("a", "b")))
-
-    keys: Mapping[str, str] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.keys = {Text(f"key-{n}"): "" for n in range(self._size(_KEYS))}
-
-    def _size(self, place: str) -> int:
-        return max(1, self.sizes.get(place, 0))
-
-    def in_tenant(self, kind: str, namespace: str, name: str) -> Object | None:
-        # Each is looked up once: what it has is read here, and not copied.
-        return self._tenant_object(kind, name)
-
-    def in_super(self, kind: str, namespace: str, name: str) -> Object | None:
-        return copy.deepcopy(self._super_object(kind, name))
-
-    def _tenant_object(self, kind: str, name: str) -> Object | None:
-        if kind in ("ConfigMap", "Secret") and name:
-            return {"kind": kind, "metadata": {"name": name}, "data": self.keys}
-        if kind == "PersistentVolumeClaim":
-            return {"kind": kind, "metadata": {"name": name, "namespace": "ns", "uid": "t-1"}}
-        return None
-
-    def _super_object(self, kind: str, name: str) -> Object | None:
-        match kind:
-            case "Service":
-                return _service(name, 1)
-            case "Pod" if int(name.rpartition("-")[2]) < self._size(_PODS):
-                return _pod(name)
-            case "PersistentVolumeClaim":
-                return super_object(kind, name)
-            case _:
-                return None
-
-    def super_services(self, namespace: str) -> Iterable[Object]:
-        return [
-            _service(f"service-{n}", self._size(_PORTS) if n == 0 else 1)
-            for n in range(self._size(_SERVICES))
-        ]
-
-    def pod_addresses(self, namespace: str) -> Collection[str]:
-        return {each["ip"] for n in range(self._size(_PODS)) for each in _pod(f"pod-{n}")["status"]["podIPs"]}
-
-    def super_pod(self, namespace: str, name: str) -> PodFacts | None:
-        if int(name.rpartition("-")[2]) >= self._size(_PODS):
-            return None
-        return PodFacts(SUPER_NAMESPACE, "s-1", "node", (_address(name.replace("-", ".")),))
-
-    def api_server_addresses(self) -> Collection[str]:
-        return ()
-
-    def tenant_text(self, text: str, own: Collection[str] = ()) -> str:
-        charge(1 + len(text) // CHARS)
-        return str(text)
-
-    def is_reserved_name(self, super_namespace: str) -> bool:
-        return False
-
-    def tenant_namespace(self, super_namespace: str) -> str | None:
-        return "ns" if super_namespace == SUPER_NAMESPACE else None
-
-    def vnode_labels(self, name: str) -> Mapping[str, str] | None:
-        return {}
-
-    def super_namespace(self, namespace: str) -> str | None:
-        found = self.tenant.super_namespace(namespace) if namespace else ""
-        return found if isinstance(found, str) else None
-
-
-def _service(name: str, ports: int) -> Object:
-    return super_object(
-        "Service", name, spec={"clusterIP": "10.0.0.1", "ports": [{"port": n} for n in range(ports)]}
-    )
-
-
-def _pod(name: str) -> Object:
-    ips = [{"ip": _address(name.replace("-", "."))}]
-    return super_object("Pod", name, spec={"nodeName": "node"}, status={"phase": "Running", "podIPs": ips})
-
-
-_SYNCS: tuple[KindSync, ...] = (
-    *table.kinds(sorted(table.optional_names())),
-    network.SYNC,
-    _CUSTOM,
-)
-
-
-def _schema(sync: KindSync) -> Schema:
-    kind = sync.kind.kind
-    name = {"Widget": _SCHEMA_OF_CUSTOM, "Network": "Namespace"}.get(kind, kind)
-    values: dict[str, Any] = _METADATA | dict(_VALUES.get(kind, {}))
-    if not sync.kind.resource.is_namespaced or sync.scope is Scope.SYSTEM:
-        values["metadata.namespace"] = ABSENT
-    return Schema(name, values)
-
-
-def _up(sync: KindSync, value: Object) -> Object:
-    """The object as the super cluster's own, for kinds that come up."""
-    value["metadata"] |= {"uid": "s-1", "namespace": SUPER_NAMESPACE}
-    value["metadata"]["labels"] = dict(value["metadata"]["labels"]) | {keys.SUPER_PUBLIC: "true"}
-    return value
-
-
-def _is_from_above(sync: KindSync) -> bool:
-    return sync.scope in (Scope.PUBLISHED, Scope.CLAIMED) or sync.kind.kind == "Event"
-
-
-def _created(sync: KindSync, tenant: Object | None, found: Object | None, view: _SizedView) -> Object:
-    plan = sync.plan(_key(sync), tenant, found, view)
-    creations = [each for each in plan.actions if isinstance(each, Create)]
-    assert len(creations) == 1, (sync.kind.kind, plan.refusals, plan.wait, plan.conflict)
-    return creations[0].body
-
-
-def _key(sync: KindSync) -> tuple[str, str]:
-    is_namespaced = sync.kind.resource.is_namespaced and sync.scope is not Scope.SYSTEM
-    return ("ns" if is_namespaced else "", "a")
-
-
-def _other_text(text: str) -> str:
-    """Another value at each place where a change is possible."""
-    return Text(text if text.isalpha() else f"{text}y")
-
-
-def _pair(sync: KindSync, situation: str, sizes: Sizes) -> tuple[Object | None, Object | None]:
-    """The tenant's object and the super object of one situation."""
-    schema, above = _schema(sync), _is_from_above(sync)
-    own = schema.object(sizes)
-    first = schema.object(sizes)
-    tenant, found = (None, _up(sync, first)) if above else (first, None)
-    body = _created(sync, tenant, found, _SizedView(sizes))
-    if situation == "created":
-        return (None, _up(sync, own)) if above else (own, None)
-    meta = body["metadata"]
-    meta.setdefault("uid", "t-1" if above else "s-1")
-    meta["resourceVersion"] = "7"
-    if "status" in own and not above:
-        body["status"] = copy.deepcopy(own["status"])
-    if situation == "equal":
-        return (body, _up(sync, own)) if above else (own, body)
-    changed = schema.object(sizes, text=_other_text)
-    return (body, _up(sync, changed)) if above else (changed, body)
 
 
 @pytest.mark.parametrize("situation", ["created", "equal", "changed"])
-@pytest.mark.parametrize("sync", _SYNCS, ids=lambda sync: sync.kind.kind)
+@pytest.mark.parametrize("sync", SYNCS, ids=lambda sync: sync.kind.kind)
 def test_the_work_of_a_plan_is_no_product_of_two_lists(sync: KindSync, situation: str) -> None:
     def measure(sizes: Sizes) -> int:
-        tenant, found = _pair(sync, situation, sizes)
-        view = _SizedView(sizes)
-        return steps(lambda: sync.plan(_key(sync), tenant, found, view))
+        tenant, found = pair(sync, situation, sizes)
+        view = SizedView(sizes)
+        return steps(lambda: sync.plan(key_of(sync), tenant, found, view))
 
-    places = _schema(sync).places()
+    places = schema(sync).places()
     # All variables of a pod are bounded together, so many containers have few: apart neither hides the other.
-    lists = [each for each in _CONTAINER_LISTS if each in places]
+    lists = [each for each in CONTAINER_LISTS if each in places]
     apart = [each for each in places if each not in lists]
-    assert superlinear(measure, [*apart, *_OTHERS]) == []
+    assert superlinear(measure, [*apart, *OTHERS]) == []
     assert superlinear(measure, places if lists else ()) == []
 
 
@@ -381,26 +43,26 @@ def test_the_work_of_a_plan_is_no_product_of_two_lists(sync: KindSync, situation
 _MOST_STEPS = 100
 
 
-@pytest.mark.parametrize("sync", _SYNCS, ids=lambda sync: sync.kind.kind)
+@pytest.mark.parametrize("sync", SYNCS, ids=lambda sync: sync.kind.kind)
 def test_the_work_of_a_plan_is_within_the_weight_of_its_object(sync: KindSync) -> None:
     """So an object of the largest weight is planned within a step that others can wait for.
 
     Each list and map grows alone; the work of all of them together is their sum.
     """
-    if _is_from_above(sync):
+    if is_from_above(sync):
         return  # of what comes up a plan reads metadata
 
     def measured(sizes: Sizes) -> tuple[int, int]:
-        tenant, found = _pair(sync, "changed", sizes)
+        tenant, found = pair(sync, "changed", sizes)
         assert tenant is not None
-        view = _SizedView({})
-        return weights.weight(kind, tenant), steps(lambda: sync.plan(_key(sync), tenant, found, view))
+        view = SizedView({})
+        return weights.weight(kind, tenant), steps(lambda: sync.plan(key_of(sync), tenant, found, view))
 
-    schema, kind = _schema(sync), sync.kind.kind
+    shape, kind = schema(sync), sync.kind.kind
     before, little = measured({})
     heavy: dict[str, float] = {}
-    for place in schema.places():
-        if weights.weight(kind, schema.object({place: 40})) <= before:
+    for place in shape.places():
+        if weights.weight(kind, shape.object({place: 40})) <= before:
             continue  # a text
         after, much = measured({place: 40})
         if (much - little) > _MOST_STEPS * (after - before):
