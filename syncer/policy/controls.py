@@ -101,7 +101,7 @@ CONTROLS: Mapping[str, Control] = {
         "reserved nodes. These are what each pod of a DaemonSet has",
     ),
     "pods.nodeLabels": Control(
-        "keys of node selectors and node affinity; the field `metadata.name`; in a DaemonSet's "
+        "keys of node selectors, node affinity and topologies; the field `metadata.name`; in a DaemonSet's "
         "pods labels of the vNode",
         "other labels show and choose reserved nodes",
     ),

@@ -382,6 +382,7 @@ JUDGED: Mapping[str, str] = {
     "NodeSelectorTerm.matchFields": "`metadata.name` alone",
     "PersistentVolumeClaimSpec.storageClassName": "`claims.storageClasses`",
     "PersistentVolumeClaimSpec.volumeAttributesClassName": "`claims.volumeAttributesClasses`",
+    "PodAffinityTerm.topologyKey": "`pods.nodeLabels`",
     "PodSecurityContext.sysctls": "`pods.sysctls`",
     "PodSpec.hostIPC": "`pods.hostNamespaces`",
     "PodSpec.hostNetwork": "`pods.hostNamespaces`",
@@ -410,6 +411,7 @@ JUDGED: Mapping[str, str] = {
     "ServiceSpec.type": "`services.types`; an ExternalName stays in the tenant",
     "TCPSocketAction.host": "`pods.allowHandlerHosts`",
     "Toleration.key": "`pods.tolerationKeys`",
+    "TopologySpreadConstraint.topologyKey": "`pods.nodeLabels`",
     "TypedObjectReference.namespace": "never",
     **{
         f"Volume.{name}": "`pods.volumeTypes`"

@@ -169,7 +169,35 @@ def _check_node_selectors(found: RefusalList, spec: Mapping[str, Any], allowed: 
         if not allowed.node_labels.match(key):
             found.add(f"spec.nodeSelector[{shown(key)}]", "selection of nodes by it", "pods.nodeLabels")
     if (affinity := spec.get("affinity")) is not None:
-        _check_node_affinity(found, found.fields("spec.affinity", affinity), allowed)
+        fields = found.fields("spec.affinity", affinity)
+        _check_node_affinity(found, fields, allowed)
+        for name in ("podAffinity", "podAntiAffinity"):
+            _check_pod_affinity(found, f"spec.affinity.{name}", fields.get(name), allowed)
+    name = "spec.topologySpreadConstraints"
+    for index, each in enumerate(found.items(name, spec.get("topologySpreadConstraints"))):
+        _check_topology(found, f"{name}[{index}]", each, allowed)
+
+
+def _check_pod_affinity(found: RefusalList, path: str, value: Any, allowed: PodPolicy) -> None:
+    if value is None:
+        return
+    fields = found.fields(path, value)
+    name = f"{path}.requiredDuringSchedulingIgnoredDuringExecution"
+    required = fields.get("requiredDuringSchedulingIgnoredDuringExecution")
+    for index, each in enumerate(found.items(name, required)):
+        _check_topology(found, f"{name}[{index}]", each, allowed)
+    name = f"{path}.preferredDuringSchedulingIgnoredDuringExecution"
+    preferred = fields.get("preferredDuringSchedulingIgnoredDuringExecution")
+    for index, each in enumerate(found.items(name, preferred)):
+        term = found.fields(f"{name}[{index}]", each).get("podAffinityTerm")
+        _check_topology(found, f"{name}[{index}].podAffinityTerm", term, allowed)
+
+
+def _check_topology(found: RefusalList, path: str, value: Any, allowed: PodPolicy) -> None:
+    """Nodes without the label of that key are left out, so the key selects nodes."""
+    key = text_of(found.fields(path, value).get("topologyKey"))
+    if key and not allowed.node_labels.match(key):
+        found.add(f"{path}.topologyKey", f"selection of nodes by {shown(key)}", "pods.nodeLabels")
 
 
 def _check_node_affinity(found: RefusalList, affinity: Mapping[str, Any], allowed: PodPolicy) -> None:

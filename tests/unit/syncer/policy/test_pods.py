@@ -2,6 +2,7 @@
 """Pods by the SyncPolicy: each control as in docs/spec/sync-policy.md#pods."""
 
 import copy
+import json
 from typing import Any
 
 import pytest
@@ -593,3 +594,32 @@ def test_devices_are_asked_for_by_allow_list(resource: str) -> None:
     assert refusals_of(value, with_pods(extended_resources=patterns.of(resource))) == ()
     whole = pod(resources={"requests": {resource: "1"}}, containers=[{}])
     assert [each.path for each in refusals_of(whole, DEFAULT)] == [f"spec.resources.requests[{resource}]"]
+
+
+_TERM = {"topologyKey": "pool", "labelSelector": {}}
+_TOPOLOGIES = {
+    f"spec.affinity.{kind}.{path}": {
+        "affinity": {kind: {f"{when}DuringSchedulingIgnoredDuringExecution": [term]}}
+    }
+    for kind in ("podAffinity", "podAntiAffinity")
+    for when, path, term in (
+        ("required", "requiredDuringSchedulingIgnoredDuringExecution[0]", _TERM),
+        (
+            "preferred",
+            "preferredDuringSchedulingIgnoredDuringExecution[0].podAffinityTerm",
+            {"weight": 1, "podAffinityTerm": _TERM},
+        ),
+    )
+} | {"spec.topologySpreadConstraints[0]": {"topologySpreadConstraints": [{"maxSkew": 1, **_TERM}]}}
+
+
+@pytest.mark.parametrize("path", _TOPOLOGIES)
+def test_a_topology_selects_nodes_by_allow_list(path: str) -> None:
+    """A scheduler leaves out the nodes without the label."""
+    value = pod(**_TOPOLOGIES[path])
+    assert refusals_of(value, DEFAULT) == (
+        denied(f"{path}.topologyKey", "selection of nodes by pool", "pods.nodeLabels"),
+    )
+    assert refusals_of(value, with_pods(node_labels=patterns.of("pool", "kubernetes.io/os"))) == ()
+    usual = json.loads(json.dumps(value).replace('"pool"', '"topology.kubernetes.io/zone"'))
+    assert refusals_of(usual, DEFAULT) == ()
