@@ -32,7 +32,15 @@ _ENTRIES: Mapping[str, Mapping[str, int]] = {
         "status.allocatedResources": 1,
         "status.capacity": 1,
     },
-    "NetworkPolicy": {"spec.podSelector.matchLabels": 3, "spec.ingress[].from": 6, "spec.egress[].to": 6},
+    "NetworkPolicy": {
+        "spec.podSelector.matchLabels": 3,
+        "spec.ingress[].from": 6,
+        "spec.ingress[].from[].podSelector.matchLabels": 3,
+        "spec.ingress[].from[].namespaceSelector.matchLabels": 3,
+        "spec.egress[].to": 6,
+        "spec.egress[].to[].podSelector.matchLabels": 3,
+        "spec.egress[].to[].namespaceSelector.matchLabels": 3,
+    },
     "PodDisruptionBudget": {"spec.selector.matchLabels": 3},
 }
 _PATHS: Mapping[str, tuple[tuple[tuple[str, ...], int], ...]] = {
