@@ -142,6 +142,7 @@ class Attachments:
         _log.info("tenant synced", tenant=session.tenant.key)
         while True:
             await asyncio.sleep(_POLL_S)
+            session.note_queued()
             # Rotated credentials may lead elsewhere.
             if self._is_super_cluster(session):
                 self._refuse_super_cluster(session)

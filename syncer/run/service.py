@@ -381,6 +381,11 @@ class SyncerService:
         """Another tenant has a claim to what is held for this one."""
         self._attachments.note_out_of_memory(session)
 
+    def queued(self, session: TenantSession) -> int:
+        """How many items of a tenant wait to be planned."""
+        depths = self._queue.depths(session)
+        return depths.ready + depths.delayed
+
     def task_failed(self, session: TenantSession) -> None:
         """A session has lost one of its tasks."""
         self._attachments.note_failure(session)

@@ -11,6 +11,8 @@ from syncer.caches.cached_object import CachedObject
 
 # How long a tenant counts as failed that had no memory: longer than a tenant is away before it is reported.
 REMEMBERED_S = 60.0
+# An item of the queue with its place there; a name may have 253 bytes, and a namespace beside it.
+QUEUED_BYTES = 1 << 10
 
 
 class TenantMemory:
@@ -30,6 +32,7 @@ class TenantMemory:
         self._shared = shared
         self._clock = clock
         self._problem: Failure | None = None
+        self._queued = 0
         self.budget: ByteBudget[CachedObject] = ByteBudget(
             max_bytes,
             lambda each: each.size_bytes,
@@ -42,6 +45,11 @@ class TenantMemory:
     def refusal(self, more_bytes: int) -> str:
         """Why no object of so many bytes may be written to the super cluster; empty if it may."""
         return self._shared.refusal(self.budget, more_bytes)
+
+    def note_queued(self, count: int) -> None:
+        """So many items of the tenant wait in the queue: what comes and goes leaves one each time."""
+        self.budget.held_changed((count - self._queued) * QUEUED_BYTES)
+        self._queued = count
 
     @property
     def problem(self) -> Failure | None:

@@ -53,6 +53,9 @@ class SessionOwner(Protocol):
     def enqueue(self, session: "TenantSession", item: SyncKey) -> None:
         """Put an item into the tenant's queue."""
 
+    def queued(self, session: "TenantSession") -> int:
+        """How many items of the tenant wait."""
+
     def holds_changed(self, session: "TenantSession") -> None:
         """Other deletions of the tenant are held than before, or none any more."""
 
@@ -231,6 +234,7 @@ class TenantSession:
                 else:
                     self.deletions.note_confirmed(Side.SUPER, item)
             self._touched(Side.TENANT, item)
+        self.note_queued()
 
     def super_changed(self, item: SyncKey, *, is_deleted: bool, is_relisting: bool) -> None:
         """A super object of the tenant changed, or one of all tenants."""
@@ -273,6 +277,10 @@ class TenantSession:
 
     def enqueue(self, item: SyncKey) -> None:
         self._owner.enqueue(self, item)
+
+    def note_queued(self) -> None:
+        """Have what waits in the queue counted as memory. The events that bring more may be refused then."""
+        self.memory.note_queued(self._owner.queued(self))
 
     def enqueue_unreadable(self) -> None:
         """Have those reported that were unreadable from the first."""

@@ -28,6 +28,21 @@ def test_a_tenant_without_memory_is_failed_for_a_while() -> None:
     assert (_reason(one), one.refusal(MIB)) == ("", "")
 
 
+def test_what_waits_in_the_queue_is_memory() -> None:
+    shared = SharedBudget(16 * MIB)
+    one = TenantMemory(shared, 64 * MIB, lambda: 0, lambda: None, lambda: 0.0)
+    TenantMemory(shared, 64 * MIB, lambda: 0, lambda: None, lambda: 0.0)
+    one.note_queued(1000)
+    one.note_queued(300)
+    assert (one.budget.held_bytes, shared.total_bytes()) == (300 << 10, 300 << 10)
+    one.note_queued(15 << 10)
+    with pytest.raises(OverBudgetError):
+        one.budget.note_received(1)
+    one.budget.note_received(-1)
+    one.note_queued(0)
+    assert shared.total_bytes() == 0
+
+
 def test_what_a_session_held_is_given_back_with_it() -> None:
     shared = SharedBudget(16 * MIB)
     one = TenantMemory(shared, 64 * MIB, lambda: 0, lambda: None, lambda: 0.0)

@@ -8,8 +8,10 @@ import asyncio
 import pytest
 
 from daemonkit.kube.resources import CONFIG_MAPS, PODS
+from daemonkit.kube.store import UndecodableDeleted
 from syncer.core.plan import Side
 from syncer.tenant import owned_namespaces
+from syncer.tenant.memory import QUEUED_BYTES
 from syncer.tenant.session import TenantSession
 from tests.unit.syncer import objects
 from tests.unit.syncer.worlds import World, running, synced_tenant
@@ -75,3 +77,15 @@ async def test_names_of_namespaces_are_remembered_up_to_a_bound(monkeypatch: pyt
             f"red-n{number}" for number in range(100)
         }
         assert len(session.namespaces._super_names) <= 10
+
+
+async def test_what_comes_and_goes_is_counted_while_it_waits() -> None:
+    """A watch can bring and take away names faster than they are looked at: nothing else of them is held."""
+    async with synced_tenant() as (world, _):
+        session = _session(world)
+        await asyncio.sleep(5)
+        before = session.memory.budget.held_bytes
+        session.objects_changed("ConfigMap", [UndecodableDeleted(("web", f"c-{n}")) for n in range(50)])
+        assert session.memory.budget.held_bytes == before + 50 * QUEUED_BYTES
+        await asyncio.sleep(10)
+        assert session.memory.budget.held_bytes == before
