@@ -103,18 +103,28 @@ class SourceKeys:
     def given(self, references: Iterable[Object], names: Collection[str]) -> frozenset[str]:
         """Those of the names that these references give a variable.
 
-        The names are few, and keys may be as many as a ConfigMap has room for, in each of the references.
+        The work is no product of references and names: of each source it is what has less, its keys with
+        each prefix, or the names divided at the prefixes' lengths.
         """
-        found: set[str] = set()
+        longest = max(map(len, names), default=0)
+        prefixes: dict[tuple[str, str], set[str]] = {}
         for each in references:
             prefix = str(each.get("prefix") or "")
             for field, kind in (("configMapRef", "ConfigMap"), ("secretRef", "Secret")):
                 reference = each.get(field)
-                if isinstance(reference, dict):
-                    own = self._keys_of(kind, str(reference.get("name", "")))
-                    found.update(
-                        name for name in names if name.startswith(prefix) and name[len(prefix) :] in own
-                    )
+                if isinstance(reference, dict) and len(prefix) < longest:
+                    prefixes.setdefault((kind, str(reference.get("name", ""))), set()).add(prefix)
+        found: set[str] = set()
+        for (kind, source), own_prefixes in prefixes.items():
+            own = self._keys_of(kind, source)
+            if len(own) * len(own_prefixes) <= len(names):
+                made = (prefix + key for prefix in own_prefixes for key in own)
+                found.update(name for name in made if name in names)
+                continue
+            sizes = {len(prefix) for prefix in own_prefixes}
+            found.update(
+                name for name in names for at in sizes if name[:at] in own_prefixes and name[at:] in own
+            )
         return frozenset(found)
 
     def _keys_of(self, kind: str, name: str) -> frozenset[str]:

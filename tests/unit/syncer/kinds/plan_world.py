@@ -201,7 +201,9 @@ _SCHEMA_OF_CUSTOM = "CustomResourceDefinition"
 
 # What a plan looks at, as further places to pump.
 _SERVICES, _PODS, _PORTS, _KEYS = "view:services", "view:pods", "view:ports", "view:keys"
-OTHERS = (_SERVICES, _PODS, _PORTS, _KEYS)
+# Such as are called `kubernetes-NETWORK`.
+_OF_NETWORKS = "view:services of networks"
+OTHERS = (_SERVICES, _PODS, _PORTS, _KEYS, _OF_NETWORKS)
 
 
 @dataclass(slots=True)
@@ -230,7 +232,9 @@ class SizedView:
 
     def _tenant_object(self, kind: str, name: str) -> Object | None:
         if kind in ("ConfigMap", "Secret") and name:
-            return {"kind": kind, "metadata": {"name": name}, "data": self.keys}
+            # The first alone is pumped, as of all that is a list.
+            is_first = name.rstrip("xy").endswith(".0")
+            return {"kind": kind, "metadata": {"name": name}, "data": self.keys if is_first else {}}
         if kind == "PersistentVolumeClaim":
             return {"kind": kind, "metadata": {"name": name, "namespace": "ns", "uid": "t-1"}}
         return None
@@ -250,7 +254,7 @@ class SizedView:
         return [
             _service(f"service-{n}", self._size(_PORTS) if n == 0 else 1)
             for n in range(self._size(_SERVICES))
-        ]
+        ] + [_service(f"kubernetes-{n}", 1) for n in range(self._size(_OF_NETWORKS))]
 
     def pod_addresses(self, namespace: str) -> Collection[str]:
         return {each["ip"] for n in range(self._size(_PODS)) for each in _pod(f"pod-{n}")["status"]["podIPs"]}
@@ -308,7 +312,7 @@ def schema(sync: KindSync) -> Schema:
     return Schema(name, values)
 
 
-def _up(sync: KindSync, value: Object) -> Object:
+def up(sync: KindSync, value: Object) -> Object:
     """The object as the super cluster's own, for kinds that come up."""
     value["metadata"] |= {"uid": "s-1", "namespace": SUPER_NAMESPACE}
     value["metadata"]["labels"] = dict(value["metadata"]["labels"]) | {keys.SUPER_PUBLIC: "true"}
@@ -341,16 +345,16 @@ def pair(sync: KindSync, situation: str, sizes: Sizes) -> tuple[Object | None, O
     shape, above = schema(sync), is_from_above(sync)
     own = shape.object(sizes)
     first = shape.object(sizes)
-    tenant, found = (None, _up(sync, first)) if above else (first, None)
+    tenant, found = (None, up(sync, first)) if above else (first, None)
     body = _created(sync, tenant, found, SizedView(sizes))
     if situation == "created":
-        return (None, _up(sync, own)) if above else (own, None)
+        return (None, up(sync, own)) if above else (own, None)
     meta = body["metadata"]
     meta.setdefault("uid", "t-1" if above else "s-1")
     meta["resourceVersion"] = "7"
     if "status" in own and not above:
         body["status"] = copy.deepcopy(own["status"])
     if situation == "equal":
-        return (body, _up(sync, own)) if above else (own, body)
+        return (body, up(sync, own)) if above else (own, body)
     changed = shape.object(sizes, text=_other_text)
-    return (body, _up(sync, changed)) if above else (changed, body)
+    return (body, up(sync, changed)) if above else (changed, body)

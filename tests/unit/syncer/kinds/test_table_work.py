@@ -5,10 +5,13 @@ Objects have every field of Kubernetes' schema, and a policy allows all that a p
 go through all that they do. What a plan looks at beside its object grows too.
 """
 
+from collections.abc import Callable
+
 import pytest
 
 from syncer.caches import weights
 from syncer.kinds.port import KindSync
+from syncer.policy.sync_policy import SyncPolicy
 from tests.pump import Sizes, steps, superlinear
 from tests.unit.syncer.kinds.plan_world import (
     CONTAINER_LISTS,
@@ -19,6 +22,7 @@ from tests.unit.syncer.kinds.plan_world import (
     key_of,
     pair,
     schema,
+    up,
 )
 
 
@@ -30,6 +34,22 @@ def test_the_work_of_a_plan_is_no_product_of_two_lists(sync: KindSync, situation
         view = SizedView(sizes)
         return steps(lambda: sync.plan(key_of(sync), tenant, found, view))
 
+    _assert_linear(sync, measure)
+
+
+@pytest.mark.parametrize("sync", SYNCS, ids=lambda sync: sync.kind.kind)
+def test_the_work_on_what_is_refused_is_no_product_of_two_lists(sync: KindSync) -> None:
+    """With the policy that a tenant has by default."""
+
+    def measure(sizes: Sizes) -> int:
+        own, view = schema(sync).object(sizes), SizedView(sizes, policy=SyncPolicy())
+        tenant, found = (None, up(sync, own)) if is_from_above(sync) else (own, None)
+        return steps(lambda: sync.plan(key_of(sync), tenant, found, view))
+
+    _assert_linear(sync, measure)
+
+
+def _assert_linear(sync: KindSync, measure: Callable[[Sizes], int]) -> None:
     places = schema(sync).places()
     # All variables of a pod are bounded together, so many containers have few: apart neither hides the other.
     lists = [each for each in CONTAINER_LISTS if each in places]

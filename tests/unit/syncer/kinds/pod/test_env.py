@@ -5,8 +5,10 @@ from typing import Any
 
 import pytest
 
+from devkit.syncer.fake_view import FakeView
 from syncer.core.objects import Object
-from syncer.kinds.pod.env import MAX_VALUE_CHARS, service_variables
+from syncer.kinds.pod.env import MAX_VALUE_CHARS, SourceKeys, service_variables
+from tests.pump import steps
 from tests.unit.syncer.kinds.pod.pods import UID, brief, created, plan, pod, service, view
 from tests.unit.syncer.kinds.pod.test_sync import API_VARIABLES
 
@@ -261,3 +263,24 @@ def test_a_reference_brings_its_variable_before_the_entry() -> None:
     found = [each["name"] for each in env_of({"containers": [{"name": "c", "env": entries}]}, WEB)]
     before = found[: found.index("A")]
     assert before == ["WEB_SERVICE_HOST", "WEB_SERVICE_PORT"]
+
+
+class _Keys(FakeView):
+    """Each ConfigMap has so many keys."""
+
+    count = 0
+
+    def in_tenant(self, kind: str, namespace: str, name: str) -> Object | None:
+        return {"data": {f"KEY_{n}": "" for n in range(self.count)}}
+
+
+def test_keys_of_a_source_with_many_prefixes_are_looked_up() -> None:
+    def work(size: int) -> int:
+        view = _Keys()
+        view.count = size
+        references = [{"prefix": f"P{n}_", "configMapRef": {"name": "c"}} for n in range(size)]
+        names = {f"P{n}_KEY_{n}": "" for n in range(size)}
+        assert SourceKeys("ns", view).given(references, names) == names.keys()
+        return steps(lambda: SourceKeys("ns", view).given(references, names))
+
+    assert work(800) < 3 * work(400)
