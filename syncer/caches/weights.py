@@ -20,7 +20,7 @@ FREE_BYTES = 16 << 10
 _METADATA = {"metadata.labels": 4, "metadata.annotations": 4}
 # By kind and field: what each entry counts for, beside its own value. A test holds the work of plans to it.
 _ENTRIES: Mapping[str, Mapping[str, int]] = {
-    "Pod": {"metadata.annotations": 6, "spec.readinessGates": 1},
+    "Pod": {"metadata.annotations": 6, "spec.readinessGates": 1, "spec.tolerations": 2},
     "Service": {"spec.selector": 3, "spec.externalIPs": 6, "spec.loadBalancerSourceRanges": 2},
     # A thousand of a controller's are within the limit, with pod and node.
     "Endpoints": {"subsets[].addresses": 10, "subsets[].notReadyAddresses": 10},
