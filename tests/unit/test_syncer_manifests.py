@@ -153,7 +153,7 @@ def test_a_syncer_that_does_not_answer_is_started_anew(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", [DEPLOYMENT, SHARDED], ids=["one", "sharded"])
-def test_the_containers_limit_of_memory_is_that_of_the_configuration(path: Path) -> None:
+def test_memory_limits_are_the_configured_ones(path: Path) -> None:
     """The daemon divides it among tenants: by another figure it would be ended before, or waste the rest."""
     (container,) = of_kind(path, "Deployment")["spec"]["template"]["spec"]["containers"]
     assert quantity.parse(container["resources"]["limits"]["memory"]) == memory.LIMIT_BYTES * quantity.UNIT

@@ -43,7 +43,7 @@ OTHERS_FIRST = (
 )
 
 
-def test_a_member_may_take_what_others_leave_but_for_the_last_part() -> None:
+def test_the_last_part_is_left_to_others() -> None:
     budget = SharedBudget(160 * MIB)
     hog, _ = _Member(budget, 130 * MIB), _Member(budget)
     assert budget.refusal(hog, 10 * MIB) == ""
@@ -79,7 +79,7 @@ def test_what_cannot_be_given_back_ends_nobody() -> None:
     assert below.ends == 0
 
 
-def test_what_is_not_held_any_more_is_counted_before_anybody_is_refused() -> None:
+def test_bytes_given_back_are_counted_first() -> None:
     budget = SharedBudget(160 * MIB)
     shrunk, honest = _Member(budget, 159 * MIB), _Member(budget, MIB)
     shrunk.actual_bytes = 10 * MIB
@@ -94,7 +94,7 @@ def test_what_is_held_for_nobody_leaves_less() -> None:
     assert "its share is 30 MiB" in budget.refusal(one, 5 * MIB)
 
 
-def test_what_a_member_takes_without_holding_anything_leaves_less() -> None:
+def test_each_member_takes_bytes_of_its_own() -> None:
     budget = SharedBudget(160 * MIB, member_bytes=4 * MIB)
     for _ in range(4):
         _Member(budget)

@@ -80,7 +80,7 @@ async def test_services_that_take_long_to_read_give_no_variables(
     await tasks.close(1.0)
 
 
-async def test_addresses_of_a_control_plane_are_read_again_after_a_change_alone() -> None:
+async def test_control_plane_addresses_are_cached() -> None:
     """Each plan of the tenant's Endpoints in `default` asks for them."""
     cluster = Cluster(Storage(), ClusterSettings(), clock=lambda: 0.0)
     syncs = table.kinds(())

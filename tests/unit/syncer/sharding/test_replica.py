@@ -224,7 +224,7 @@ async def test_no_answer_about_one_object_is_read_without_end() -> None:
     assert limits == [10 << 20, 10 << 20]
 
 
-class CountedBytes:
+class BudgetOfWrites:
     """Has room for so many bytes."""
 
     is_short = False
@@ -244,7 +244,7 @@ class CountedBytes:
 
 
 @pytest.mark.asyncio
-async def test_what_a_large_write_holds_is_counted_while_it_is_under_way() -> None:
+async def test_a_large_write_is_counted() -> None:
     sent: list[int] = []
 
     class Answering:
@@ -252,7 +252,7 @@ async def test_what_a_large_write_holds_is_counted_while_it_is_under_way() -> No
             sent.append(counted.held_bytes)
             return b"{}"
 
-    counted = CountedBytes(5 << 20)
+    counted = BudgetOfWrites(5 << 20)
     fenced = FencedClient(Answering(), SoleOwner(), TENANTS[0], held=counted)
     await fenced.request("POST", "/api/v1/namespaces", {}, b"x" * (1 << 20))
     with pytest.raises(UnreachableError, match="no room"):
