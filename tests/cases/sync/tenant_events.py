@@ -8,7 +8,6 @@ from typing import Any
 
 from daemonkit.kube.client import ApiError
 from daemonkit.kube.resources import Status
-from syncer.core.objects import SyncedKind
 from syncer.metrics import SyncerMetrics
 from syncer.tenant.deletions import SyncKey
 from syncer.work.reports import REPORT_WAIT_S, TenantReports
@@ -27,10 +26,8 @@ class _EventSession:
         self.tenant = world.tenant
         self.view = world.view
         self.client = self
+        self.kinds = KINDS
         self.events: list[Object] = []
-
-    def kind(self, name: str) -> SyncedKind:
-        return KINDS[name].kind
 
     async def send(self, *_: object, **__: object) -> bytes:
         return b""
