@@ -25,8 +25,6 @@ _ENTRIES: Mapping[str, Mapping[str, int]] = {
     # A thousand of a controller's are within the limit, with pod and node.
     "Endpoints": {"subsets[].addresses": 10, "subsets[].notReadyAddresses": 10},
     "EndpointSlice": {"endpoints[].addresses": 5},
-    "ConfigMap": {"data": 1, "binaryData": 1},
-    "Secret": {"data": 1},
     "PersistentVolumeClaim": {
         "status.allocatedResourceStatuses": 1,
         "status.allocatedResources": 1,
