@@ -204,7 +204,14 @@ _TARGETS = st.one_of(
     st.sampled_from(
         [
             *("", "?", "?follow=false", "?tailLines=0", "?tail=all", "?tail=3", "?tailLines=1&tail=1"),
-            *("?timestamps=yes", "?limitBytes=0", "?x=y", "?tailLines=1;a", "?tailLines=%31", "?tailLines=%3"),
+            *(
+                "?timestamps=yes",
+                "?limitBytes=0",
+                "?x=y",
+                "?tailLines=1;a",
+                "?tailLines=%31",
+                "?tailLines=%3",
+            ),
             *("?tailLines=1&tailLines=1", '?stream="', "?#", "#", "%20", "/", "?sinceTime=now", "?&"),
             *("?stream=All&timestamps=1", "?previous=true", "?sinceSeconds=1&sinceTime=2026-01-02T03:04:05Z"),
         ]
