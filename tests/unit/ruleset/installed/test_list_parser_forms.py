@@ -78,7 +78,8 @@ def _printed(document: Document, style: Style) -> str:
 def _rule(line: str, family: Family, style: Style) -> str:
     if found := re.fullmatch(r"(type \w+ hook \w+ priority) (\S+); policy (\w+);", line):
         number = 0 if found[2] == "filter" else int(found[2])
-        return f"{found[1]} {_priority(number, style)};" + (f" policy {found[3]};" if style.policy else "")
+        is_shown = style.policy or found[3] != "accept"  # the default alone may be left out
+        return f"{found[1]} {_priority(number, style)};" + (f" policy {found[3]};" if is_shown else "")
     if style.explicit_reject and line == "reject":
         line = f"reject with {style.explicit_reject}"
     if style.dnat_family == "always":
