@@ -94,7 +94,7 @@ class ByteBudget(Generic[T]):
         return self._shared is not None and self._shared.is_short
 
     def note_waiting(self, size_bytes: int) -> None:
-        """Note what connections have received and nobody has read, or less than nothing. Never refused."""
+        """Count bytes that connections have received and that are still unread; below 0 they were read."""
         self.held_changed(size_bytes)
 
     def note_received(self, size_bytes: int) -> None:

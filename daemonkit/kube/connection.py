@@ -49,7 +49,7 @@ class WaitingBytes(Protocol):
 
 
 class _Uncounted:
-    """Connections of a server whose bytes nobody counts."""
+    """Connections whose bytes are not counted."""
 
     is_short = False
 

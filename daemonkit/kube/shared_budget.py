@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """How the memory of a process is divided among the API servers that it reads. Pure.
 
-Each server has a share, and may take more while others leave theirs. Once nearly all is taken, who has more
-than its share gets nothing further; and whoever has less than its share gets it, from whom has most. The last
-part is kept for that: what is taken back is free a moment later.
+Each server has a share, and may take more while others leave theirs unused. Once nearly all memory is taken,
+a server above its share gets no more, and a server below its share gets memory that the largest one gives
+back. Giving back takes a moment, so the last part of the limit is kept for that.
 """
 
 from collections.abc import Callable

@@ -41,7 +41,7 @@ def _type(shape: Shape, name: str) -> Any:
     if isinstance(shape, _Map):
         return dict[str, _type(shape.values, name)]  # type: ignore[misc] # a type that is computed
     if isinstance(shape, list):
-        return list[_type(shape[0], name)]  # type: ignore[misc]
+        return list[_type(shape[0], name)]  # type: ignore[misc] # a type that is computed
     if not isinstance(shape, dict):
         return shape
     fields = [_field(f"f{number}", below, f"{name}_{number}") for number, below in enumerate(shape.values())]
