@@ -21,6 +21,7 @@ from daemonkit.kube.watch import BoundedParser
 from syncer.caches import shapes, weights
 from syncer.core.field_ownership import foreign_fields
 from syncer.core.objects import FOREIGN_FIELDS, Object
+from syncer.core.pair import Pair
 from tenancy import keys
 
 # Level 6 makes it 7 % smaller still, for a third more time.
@@ -173,8 +174,9 @@ def has_moved(cached: CachedObject | None, planned: str | None) -> bool:
     return ("" if cached is None else cached.version) != planned
 
 
-def is_verified(tenant: CachedObject | None, found: CachedObject | None) -> bool:
+def is_verified(cached: Pair[CachedObject]) -> bool:
     """Whether this pair has been planned and nothing was to be done; also for no object at all."""
+    tenant, found = cached
     if tenant is not None:
         return tenant.verified_with == ("" if found is None else found.version)
     return found is None or found.verified_with == ""

@@ -1,16 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Both sides of one planned object: its cached forms, its contents, or its versions. Pure."""
 
-from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from syncer.core.plan import Side
 
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Pair(Generic[T]):
+class Pair(NamedTuple, Generic[T]):
     """What the tenant has and what the super cluster has; None where a side has nothing."""
 
     tenant: T | None

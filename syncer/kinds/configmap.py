@@ -7,6 +7,7 @@ name that upstream gave it, and its pods mount that one. Another of that name in
 
 from daemonkit.kube.resources import CONFIG_MAPS, Key
 from syncer.core.objects import Object, SyncedKind, metadata
+from syncer.core.pair import Pair
 from syncer.core.plan import NOTHING, Half, Plan, Refusal
 from syncer.core.view import View
 from syncer.kinds.downward import plan_down, plan_removal, start
@@ -38,7 +39,8 @@ class ConfigMapSync:
             return None
         return ROOT_CA if super_name == TENANT_ROOT_CA else super_name
 
-    def plan(self, key: Key, tenant: Object | None, found: Object | None, view: View) -> Plan:
+    def plan(self, key: Key, objects: Pair[Object], view: View) -> Plan:
+        tenant, found = objects
         if key[1] == TENANT_ROOT_CA:
             # What is there under this name is of another object: each would delete the other's for ever.
             return NOTHING if tenant is None else Plan(Half(refusals=(_NOT_FREE,)))

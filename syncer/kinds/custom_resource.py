@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from daemonkit.kube.resources import Key, Resource
 from syncer.core.objects import Object, SyncedKind
+from syncer.core.pair import Pair
 from syncer.core.plan import NOTHING, Plan
 from syncer.core.view import View
 from syncer.kinds import upward
@@ -61,7 +62,8 @@ class CustomResourceSync(SameName):
     def kind(self) -> SyncedKind:
         return self._kind
 
-    def plan(self, key: Key, tenant: Object | None, found: Object | None, view: View) -> Plan:
+    def plan(self, key: Key, objects: Pair[Object], view: View) -> Plan:
+        tenant, found = objects
         if tenant is None:
             return NOTHING if found is None else plan_removal(self._kind, found, key[0], view)
         status = upward.status_of(found if found is not None and self._has_status else tenant)

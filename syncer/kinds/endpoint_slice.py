@@ -7,6 +7,7 @@ selector, or of the Endpoints that go down.
 
 from daemonkit.kube.resources import ENDPOINT_SLICES, Key
 from syncer.core.objects import Object, SyncedKind, labels_of, metadata, namespace_of
+from syncer.core.pair import Pair
 from syncer.core.plan import NOTHING, Change, Plan, Refusal, Wait
 from syncer.core.view import View
 from syncer.kinds.downward import plan_down, plan_stay, start
@@ -34,7 +35,8 @@ class EndpointSliceSync(SameName):
     kind = KIND
     scope = Scope.NAMESPACED
 
-    def plan(self, key: Key, tenant: Object | None, found: Object | None, view: View) -> Plan:
+    def plan(self, key: Key, objects: Pair[Object], view: View) -> Plan:
+        tenant, found = objects
         if found is not None and labels_of(found).get(MANAGED_BY) in _CONTROLLERS:
             # The mirroring controller copies an Endpoints' annotations, which are ours, to its own slices.
             found = None

@@ -12,6 +12,7 @@ from typing import Any
 
 from daemonkit.kube.resources import Key, Resource
 from syncer.core.objects import Object, SyncedKind, name_of, namespace_of
+from syncer.core.pair import Pair
 from syncer.core.plan import NOTHING, Action, Delete, Half, Plan, Refusal, Wait
 from syncer.core.view import PodFacts, View
 from syncer.kinds.downward import owns, plan_down, plan_removal, start
@@ -30,7 +31,8 @@ class EndpointsSync(SameName):
     kind = KIND
     scope = Scope.NAMESPACED
 
-    def plan(self, key: Key, tenant: Object | None, found: Object | None, view: View) -> Plan:
+    def plan(self, key: Key, objects: Pair[Object], view: View) -> Plan:
+        tenant, found = objects
         if tenant is None:
             return NOTHING if found is None else plan_end(KIND, found, key[0], view)
         service = view.in_tenant("Service", *key)

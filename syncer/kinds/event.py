@@ -17,6 +17,7 @@ from syncer.core.objects import (
     name_of,
     uid_of,
 )
+from syncer.core.pair import Pair
 from syncer.core.plan import NOTHING, Create, Half, Patch, Plan, Side
 from syncer.core.view import View
 from syncer.kinds.downward import owns
@@ -49,7 +50,8 @@ class EventSync(SameName):
     kind = KIND
     scope = Scope.NAMESPACED
 
-    def plan(self, key: Key, tenant: Object | None, found: Object | None, view: View) -> Plan:
+    def plan(self, key: Key, objects: Pair[Object], view: View) -> Plan:
+        tenant, found = objects
         if found is None or is_deleting(found):
             return NOTHING
         desired = _desired(key, found, view)

@@ -3,6 +3,7 @@
 
 from daemonkit.kube.resources import Key, Resource
 from syncer.core.objects import Object, SyncedKind
+from syncer.core.pair import Pair
 from syncer.core.plan import NOTHING, Plan, Refusal, Wait
 from syncer.core.view import View
 from syncer.kinds import upward
@@ -19,7 +20,8 @@ class IngressSync(SameName):
     kind = KIND
     scope = Scope.NAMESPACED
 
-    def plan(self, key: Key, tenant: Object | None, found: Object | None, view: View) -> Plan:
+    def plan(self, key: Key, objects: Pair[Object], view: View) -> Plan:
+        tenant, found = objects
         if tenant is None:
             return NOTHING if found is None else plan_removal(KIND, found, key[0], view)
         up = () if found is None else upward.show(KIND, tenant, found, upward.status_of(found), view)

@@ -19,6 +19,7 @@ from syncer.core.objects import (
     name_of,
     uid_of,
 )
+from syncer.core.pair import Pair
 from syncer.core.plan import NOTHING, Change, Conflict, Create, Delete, Half, Patch, Plan, Refusal, Side, Wait
 from syncer.core.view import View
 from syncer.kinds import judgement
@@ -36,7 +37,8 @@ class NamespaceSync(SameName):
     kind = KIND
     scope = Scope.NAMESPACE
 
-    def plan(self, key: Key, tenant: Object | None, found: Object | None, view: View) -> Plan:
+    def plan(self, key: Key, objects: Pair[Object], view: View) -> Plan:
+        tenant, found = objects
         name = key[1]
         if tenant is None:
             return _removal(found, name) if found is not None and is_owned(found, name, view) else NOTHING

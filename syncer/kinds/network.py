@@ -17,6 +17,7 @@ from syncer.core.objects import (
     namespace_of,
     uid_of,
 )
+from syncer.core.pair import Pair
 from syncer.core.plan import NOTHING, Patch, Plan, Side
 from syncer.core.view import View
 from syncer.kinds.downward import plan_down, plan_removal, start
@@ -34,7 +35,8 @@ class NetworkSync(SameName):
     kind = KIND
     scope = Scope.SYSTEM
 
-    def plan(self, key: Key, tenant: Object | None, found: Object | None, view: View) -> Plan:
+    def plan(self, key: Key, objects: Pair[Object], view: View) -> Plan:
+        tenant, found = objects
         if tenant is None:
             return NOTHING if found is None else plan_removal(KIND, found, SYSTEM_NAMESPACE, view)
         tenant = {**tenant, "metadata": {**metadata(tenant), "namespace": SYSTEM_NAMESPACE}}

@@ -9,6 +9,7 @@ from typing import Any
 
 from daemonkit.kube.resources import Key, Resource
 from syncer.core.objects import Object, SyncedKind
+from syncer.core.pair import Pair
 from syncer.core.plan import NOTHING, Plan, Refusal, Wait
 from syncer.core.view import View
 from syncer.kinds.downward import plan_down, plan_removal, start
@@ -27,7 +28,8 @@ class NetworkPolicySync(SameName):
     kind = KIND
     scope = Scope.NAMESPACED
 
-    def plan(self, key: Key, tenant: Object | None, found: Object | None, view: View) -> Plan:
+    def plan(self, key: Key, objects: Pair[Object], view: View) -> Plan:
+        tenant, found = objects
         if tenant is None:
             return NOTHING if found is None else plan_removal(KIND, found, key[0], view)
         return plan_down(KIND, tenant, found, _desired(tenant, view), view, owned=_owned, is_exclusive=True)

@@ -23,6 +23,7 @@ from syncer.core.objects import (
     name_of,
     uid_of,
 )
+from syncer.core.pair import Pair
 from syncer.core.plan import NOTHING, Action, Conflict, Create, Delete, Half, Patch, Plan, Side
 from syncer.core.view import View
 from syncer.kinds import upward
@@ -62,7 +63,8 @@ class PersistentVolumeSync(SameName):
     kind = KIND
     scope = Scope.CLAIMED
 
-    def plan(self, key: Key, tenant: Object | None, found: Object | None, view: View) -> Plan:
+    def plan(self, key: Key, objects: Pair[Object], view: View) -> Plan:
+        tenant, found = objects
         is_ours = tenant is not None and keys.UID in annotations_of(tenant)
         if found is None:
             return _removal(tenant) if tenant is not None and is_ours else NOTHING

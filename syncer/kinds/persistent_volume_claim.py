@@ -15,6 +15,7 @@ from typing import Any
 
 from daemonkit.kube.resources import Key, Resource
 from syncer.core.objects import Object, SyncedKind, annotations_of, metadata, name_of, namespace_of, uid_of
+from syncer.core.pair import Pair
 from syncer.core.plan import NOTHING, Action, Change, Patch, Plan, Refusal, Side, Wait
 from syncer.core.view import View
 from syncer.kinds import upward
@@ -35,7 +36,8 @@ class PersistentVolumeClaimSync(SameName):
     kind = KIND
     scope = Scope.NAMESPACED
 
-    def plan(self, key: Key, tenant: Object | None, found: Object | None, view: View) -> Plan:
+    def plan(self, key: Key, objects: Pair[Object], view: View) -> Plan:
+        tenant, found = objects
         if tenant is None:
             return NOTHING if found is None else plan_removal(KIND, found, key[0], view)
         desired = _desired(tenant, found, view)

@@ -8,6 +8,7 @@ goes down as `minAvailable`. The status is that controller's own: nothing comes 
 
 from daemonkit.kube.resources import Key, Resource
 from syncer.core.objects import Object, SyncedKind, metadata
+from syncer.core.pair import Pair
 from syncer.core.plan import NOTHING, Plan, Refusal, Wait
 from syncer.core.view import View
 from syncer.kinds import upward
@@ -25,7 +26,8 @@ class PodDisruptionBudgetSync(SameName):
     kind = KIND
     scope = Scope.NAMESPACED
 
-    def plan(self, key: Key, tenant: Object | None, found: Object | None, view: View) -> Plan:
+    def plan(self, key: Key, objects: Pair[Object], view: View) -> Plan:
+        tenant, found = objects
         if tenant is None:
             return NOTHING if found is None else plan_removal(KIND, found, key[0], view)
         return plan_down(KIND, tenant, found, _desired(tenant, view), view, owned=_owned)

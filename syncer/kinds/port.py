@@ -6,6 +6,7 @@ from typing import Protocol
 
 from daemonkit.kube.resources import Key
 from syncer.core.objects import Object, SyncedKind
+from syncer.core.pair import Pair
 from syncer.core.plan import Plan
 from syncer.core.view import View
 
@@ -42,8 +43,8 @@ class KindSync(Protocol):
     def tenant_name(self, super_name: str) -> str | None:
         """The inverse; None for names that no tenant's object has in the super cluster."""
 
-    def plan(self, key: Key, tenant: Object | None, found: Object | None, view: View) -> Plan:
-        """What to do about one object: the tenant's and the super cluster's, of which one is not None.
+    def plan(self, key: Key, objects: Pair[Object], view: View) -> Plan:
+        """What to do about one object of both sides, of which one is not None.
 
         `key` is the tenant's (namespace, name). Neither object is changed.
         """

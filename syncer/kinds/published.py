@@ -19,6 +19,7 @@ from syncer.core.objects import (
     uid_of,
     without_server_fields,
 )
+from syncer.core.pair import Pair
 from syncer.core.plan import NOTHING, Change, Conflict, Create, Delete, Half, Patch, Plan, Side
 from syncer.core.view import View
 from syncer.kinds.port import SameName, Scope
@@ -63,7 +64,8 @@ class PublishedSync(SameName):
     def kind(self) -> SyncedKind:
         return self._kind
 
-    def plan(self, key: Key, tenant: Object | None, found: Object | None, view: View) -> Plan:
+    def plan(self, key: Key, objects: Pair[Object], view: View) -> Plan:
+        tenant, found = objects
         if found is None or not is_published(found) or is_deleting(found):
             return self._removal(tenant) if tenant is not None and is_published(tenant) else NOTHING
         desired = _copy(found)

@@ -21,6 +21,7 @@ from syncer.core.objects import (
     namespace_of,
     uid_of,
 )
+from syncer.core.pair import Pair
 from syncer.core.plan import NOTHING, Conflict, Half, Patch, Plan, Side
 from syncer.core.view import View
 from syncer.kinds.downward import owns, plan_down, plan_removal, start
@@ -44,7 +45,8 @@ class SecretSync(SameName):
     kind = KIND
     scope = Scope.NAMESPACED
 
-    def plan(self, key: Key, tenant: Object | None, found: Object | None, view: View) -> Plan:
+    def plan(self, key: Key, objects: Pair[Object], view: View) -> Plan:
+        tenant, found = objects
         if found is not None and keys.POD_TOKENS in labels_of(found):
             taken = Conflict(f"Secret {namespace_of(found)}/{name_of(found)} has the tokens of a pod")
             return NOTHING if tenant is None else Plan(Half(conflict=taken))

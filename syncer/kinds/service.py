@@ -9,6 +9,7 @@ from typing import Any
 
 from daemonkit.kube.resources import SERVICES, Key
 from syncer.core.objects import Object, SyncedKind, annotations_of, copied, metadata
+from syncer.core.pair import Pair
 from syncer.core.plan import NOTHING, Action, Plan, Refusal, Wait
 from syncer.core.view import View
 from syncer.kinds import upward
@@ -42,7 +43,8 @@ class ServiceSync(SameName):
     kind = KIND
     scope = Scope.NAMESPACED
 
-    def plan(self, key: Key, tenant: Object | None, found: Object | None, view: View) -> Plan:
+    def plan(self, key: Key, objects: Pair[Object], view: View) -> Plan:
+        tenant, found = objects
         if tenant is None:
             return NOTHING if found is None else plan_removal(KIND, found, key[0], view)
         if changes := services.stays(tenant, view.policy):

@@ -7,6 +7,7 @@ annotations, and one that is made here gets the same, so that the order makes no
 
 from daemonkit.kube.resources import Key, Resource
 from syncer.core.objects import Object, SyncedKind, metadata
+from syncer.core.pair import Pair
 from syncer.core.plan import NOTHING, Plan
 from syncer.core.view import View
 from syncer.kinds.downward import plan_down, plan_removal, start
@@ -32,7 +33,8 @@ class ServiceAccountSync(SameName):
     kind = KIND
     scope = Scope.NAMESPACED
 
-    def plan(self, key: Key, tenant: Object | None, found: Object | None, view: View) -> Plan:
+    def plan(self, key: Key, objects: Pair[Object], view: View) -> Plan:
+        tenant, found = objects
         if tenant is None:
             return NOTHING if found is None else plan_removal(KIND, found, key[0], view)
         desired = start(KIND, tenant, view)

@@ -9,6 +9,7 @@ from daemonkit.remedies import Hop, HopKind
 from daemonkit.status.server import Query, Readiness, Reply
 from syncer.caches.super_cluster import SuperCaches
 from syncer.core import unknown
+from syncer.core.pair import Pair
 from syncer.core.plan import Side
 from syncer.core.plan_description import describe_plan
 from syncer.core.sharding import SHARDS
@@ -253,7 +254,7 @@ def _fresh_plan(session: TenantSession, item: SyncKey) -> dict[str, object] | No
     view = session.view()
     tenant = None if cached.tenant is None else cached.tenant.load()
     found = None if cached.super is None else cached.super.load()
-    plan = session.kinds[item[0]].plan((item[1], item[2]), tenant, found, view)
+    plan = session.kinds[item[0]].plan((item[1], item[2]), Pair(tenant, found), view)
     plan = unknown.hold(plan, view.unknown, item[0], has_tenant=tenant is not None)
     looked = sorted(view.looked) if plan.wait is not None else []
     return describe_plan(plan) | {

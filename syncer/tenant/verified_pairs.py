@@ -10,6 +10,7 @@ from typing import Protocol
 
 from syncer.caches.cached_object import CachedObject, is_verified, last_observed
 from syncer.caches.super_cluster import EVENT
+from syncer.core.pair import Pair
 from syncer.tenant.caches import NOT_WATCHED
 from syncer.tenant.deletions import SyncKey
 
@@ -20,8 +21,7 @@ _COMPRESSED = frozenset({"Pod"})
 class CachedPairs(Protocol):
     """The part of `TenantCaches` that is needed here."""
 
-    def of_tenant(self, item: SyncKey) -> CachedObject | None: ...
-    def of_super(self, item: SyncKey) -> CachedObject | None: ...
+    def pair(self, item: SyncKey) -> Pair[CachedObject]: ...
     def super_objects(self, kind: str) -> Iterable[tuple[SyncKey, CachedObject]]: ...
 
 
@@ -38,17 +38,16 @@ class VerifiedPairs:
 
     def covers(self, item: SyncKey) -> bool:
         """Whether both sides are as they were when nothing was to do."""
-        return is_verified(self._caches.of_tenant(item), self._caches.of_super(item))
+        return is_verified(self._caches.pair(item))
 
     def note(self, item: SyncKey, tenant_version: str, super_version: str) -> None:
         """Note that these two versions agree; either may still be on its way into the caches."""
-        cached = self._caches.of_tenant(item)
+        cached, found = self._caches.pair(item)
         if item[0] in NOT_WATCHED:
-            if (event := self._caches.of_super(item)) is not None and event.version == super_version:
+            if found is not None and found.version == super_version:
                 # It has been copied, and is not read again.
-                event.verified_with, event.body = "", b""
+                found.verified_with, found.body = "", b""
             return
-        found = self._caches.of_super(item)
         if found is not None and found.version == super_version:
             _note_rest(item[0], found)
         else:
@@ -74,7 +73,7 @@ class VerifiedPairs:
         Each event before that of the answer is such a write, and a new list may have left it out. Of a
         tenant's own objects the first event that is not the answer's ends what was noted.
         """
-        cached, found = self._caches.of_tenant(item), self._caches.of_super(item)
+        cached, found = self._caches.pair(item)
         if cached is None or found is None or item[0] in NOT_WATCHED:
             return
         if is_relisting or found.version != cached.verified_with:
@@ -83,7 +82,7 @@ class VerifiedPairs:
     def end(self, item: SyncKey) -> None:
         """Something that the plan looked at has changed: what it found holds no more."""
         self._assumed.pop(item, None)
-        for found in (self._caches.of_tenant(item), self._caches.of_super(item)):
+        for found in self._caches.pair(item):
             if found is not None:
                 found.verified_with = None
 

@@ -291,7 +291,7 @@ class Engine:
         )
         planned = versions.tenant_version, versions.super_version
         view = session.view()
-        plan = sync.plan((item[1], item[2]), tenant, found, view)
+        plan = sync.plan((item[1], item[2]), objects, view)
         plan = unknown.hold(plan, view.unknown, item[0], has_tenant=tenant is not None)
         if isinstance(session.policy, PolicyUnusable) and _creates_in_super(plan):
             plan = replace(plan, down=Half(wait=Wait("SyncPolicyUnusable", session.policy.message)))

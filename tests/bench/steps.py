@@ -26,6 +26,7 @@ from syncer.caches.cached_object import (
     parser_of,
 )
 from syncer.core.objects import Object
+from syncer.core.pair import Pair
 from syncer.core.plan import Create, Patch, Side
 from syncer.core.requests import request_of
 from syncer.kinds.port import KindSync
@@ -79,8 +80,8 @@ def _timed(sync: KindSync, raw: bytes) -> Iterator[tuple[float, str]]:
     cached = parser.parse(raw)
     yield _best(cached.load), "load"
     tenant = cached.load()
-    yield _best(lambda: sync.plan(key, tenant, None, view)), "plan, nothing below"
-    actions = sync.plan(key, tenant, None, view).actions
+    yield _best(lambda: sync.plan(key, Pair(tenant, None), view)), "plan, nothing below"
+    actions = sync.plan(key, Pair(tenant, None), view).actions
     for body in (each.body for each in actions if isinstance(each, Create) and each.side is Side.SUPER):
         yield _best(lambda: [request_of(each) for each in actions if isinstance(each, Create)]), "request"
         body["metadata"] |= {"uid": "s-1", "resourceVersion": "7"}
@@ -89,9 +90,9 @@ def _timed(sync: KindSync, raw: bytes) -> Iterator[tuple[float, str]]:
         for same, what in ((text, "plan, the same below"), (other, "plan, another below")):
             parse = parse_super_pod if kind == "Pod" else parse_super
             found = parse(same.encode()).load()
-            yield _best(lambda found=found: sync.plan(key, tenant, found, view)), what  # type: ignore[misc]
+            yield _best(lambda found=found: sync.plan(key, Pair(tenant, found), view)), what  # type: ignore[misc]
             patches = [
-                each for each in sync.plan(key, tenant, found, view).actions if isinstance(each, Patch)
+                each for each in sync.plan(key, Pair(tenant, found), view).actions if isinstance(each, Patch)
             ]
             yield _best(lambda patches=patches: [request_of(each) for each in patches]), "request"  # type: ignore[misc]
 

@@ -20,6 +20,7 @@ from syncer.core.objects import (
     namespace_of,
     uid_of,
 )
+from syncer.core.pair import Pair
 from syncer.core.plan import (
     NOTHING,
     Action,
@@ -61,7 +62,8 @@ class PodSync(SameName):
     kind = KIND
     scope = Scope.NAMESPACED
 
-    def plan(self, key: Key, tenant: Object | None, found: Object | None, view: View) -> Plan:
+    def plan(self, key: Key, objects: Pair[Object], view: View) -> Plan:
+        tenant, found = objects
         if tenant is None:
             return NOTHING if found is None else _plan_orphan(found, key[0], view)
         changes = () if is_deleting(tenant) else _changes(tenant, found, view)

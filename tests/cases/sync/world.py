@@ -7,6 +7,7 @@ from typing import Any
 
 from devkit.syncer.fake_view import FakeView
 from syncer.core.objects import name_of, namespace_of
+from syncer.core.pair import Pair
 from syncer.core.plan import Bind, Create, Delete, IssueTokens, Patch, Plan, Side
 from syncer.core.tenant_cluster import TenantCluster
 from syncer.kinds import table
@@ -125,9 +126,10 @@ class World:
         if tenant is None and found is None:
             return None
         view = self.view()
-        own, there = copy.deepcopy(tenant), copy.deepcopy(found)
-        self.last_plan = sync.plan((namespace, name), own, there, view)
-        assert (own, there) == (tenant, found), "the plan has changed an object"
+        objects = Pair(tenant, found)
+        given = copy.deepcopy(objects)
+        self.last_plan = sync.plan((namespace, name), given, view)
+        assert given == objects, "the plan has changed an object"
         return self.last_plan
 
     def found(self, sync: KindSync, namespace: str, name: str) -> Object | None:

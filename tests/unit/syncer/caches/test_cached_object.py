@@ -15,6 +15,7 @@ from syncer.caches.cached_object import (
     parse_with_spec,
     parser_of,
 )
+from syncer.core.pair import Pair
 
 
 def raw(**value: Any) -> bytes:
@@ -153,7 +154,7 @@ def test_a_pod_holds_addresses_until_it_ends(
 def test_a_pair_of_versions_is_verified(
     tenant: CachedObject | None, found: CachedObject | None, is_it: bool
 ) -> None:
-    assert is_verified(tenant, found) is is_it
+    assert is_verified(Pair(tenant, found)) is is_it
 
 
 @pytest.mark.parametrize(

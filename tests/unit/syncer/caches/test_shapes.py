@@ -16,6 +16,7 @@ from devkit.syncer.fake_view import FakeView
 from syncer.caches import shapes
 from syncer.caches.cached_object import parser_of
 from syncer.core.objects import Object
+from syncer.core.pair import Pair
 from syncer.core.plan import Create
 from syncer.core.view import PodDns
 from syncer.kinds import table
@@ -200,7 +201,7 @@ def _view() -> FakeView:
 def _below(sync: KindSync, sample: Object) -> Object:
     """The super object of the sample, as its creation leaves it."""
     key = (sample["metadata"].get("namespace", ""), "a")
-    plan = sync.plan(key, sample, None, _view())
+    plan = sync.plan(key, Pair(sample, None), _view())
     found = [each for each in plan.actions if isinstance(each, Create)]
     assert found, plan
     (create,) = found
@@ -240,7 +241,7 @@ def test_no_value_of_any_field_makes_a_plan_fail(kind: str) -> None:
             key = (tenant["metadata"].get("namespace", ""), "a")
             for found in (None, below):
                 try:
-                    sync.plan(key, tenant, copy.deepcopy(found), _view())
+                    sync.plan(key, Pair(tenant, copy.deepcopy(found)), _view())
                 except Exception as error:
                     raise AssertionError(f"{kind} {path} = {other!r}, found: {found is not None}") from error
     assert refused < tried
@@ -263,7 +264,9 @@ def test_no_missing_field_makes_a_plan_fail(kind: str) -> None:
         for found in (None, below):
             try:
                 sync.plan(
-                    (tenant["metadata"].get("namespace", ""), "a"), tenant, copy.deepcopy(found), _view()
+                    (tenant["metadata"].get("namespace", ""), "a"),
+                    Pair(tenant, copy.deepcopy(found)),
+                    _view(),
                 )
             except Exception as error:  # noqa: BLE001 - whatever it is
                 failed.append(f"{path}, found: {found is not None}: {error!r}")

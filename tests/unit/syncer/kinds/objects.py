@@ -7,6 +7,7 @@ from typing import Any
 from daemonkit.kube.resources import Key
 from devkit.syncer.fake_view import TENANT, FakeView
 from syncer.core.objects import Object, name_of, namespace_of
+from syncer.core.pair import Pair
 from syncer.core.plan import Create, Delete, Patch, Plan, Side
 from syncer.core.tenant_cluster import TenantCluster
 from syncer.core.view import View
@@ -89,9 +90,10 @@ def plan(
 
 def plan_unchanged(sync: KindSync, key: Key, tenant: Object | None, found: Object | None, view: View) -> Plan:
     """The plan for copies of both objects, which it does not change."""
-    own, there = copy.deepcopy(tenant), copy.deepcopy(found)
-    result = sync.plan(key, own, there, view)
-    assert (own, there) == (tenant, found), "the plan has changed an object"
+    objects = Pair(tenant, found)
+    given = copy.deepcopy(objects)
+    result = sync.plan(key, given, view)
+    assert given == objects, "the plan has changed an object"
     return result
 
 

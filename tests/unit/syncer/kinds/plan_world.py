@@ -12,6 +12,7 @@ from typing import Any
 
 from devkit.syncer.fake_view import TENANT
 from syncer.core.objects import Object
+from syncer.core.pair import Pair
 from syncer.core.plan import Create
 from syncer.core.tenant_cluster import TenantCluster
 from syncer.core.view import PodFacts, SyncSettings
@@ -323,8 +324,8 @@ def is_from_above(sync: KindSync) -> bool:
     return sync.scope in (Scope.PUBLISHED, Scope.CLAIMED) or sync.kind.kind == "Event"
 
 
-def _created(sync: KindSync, tenant: Object | None, found: Object | None, view: SizedView) -> Object:
-    plan = sync.plan(key_of(sync), tenant, found, view)
+def _created(sync: KindSync, objects: Pair[Object], view: SizedView) -> Object:
+    plan = sync.plan(key_of(sync), objects, view)
     creations = [each for each in plan.actions if isinstance(each, Create)]
     assert len(creations) == 1, (sync.kind.kind, plan.refusals, plan.wait, plan.conflict)
     return creations[0].body
@@ -340,21 +341,25 @@ def _other_text(text: str) -> str:
     return Text(text if text.isalpha() else f"{text}y")
 
 
-def pair(sync: KindSync, situation: str, sizes: Sizes) -> tuple[Object | None, Object | None]:
+def pair(sync: KindSync, situation: str, sizes: Sizes) -> Pair[Object]:
     """The tenant's object and the super object of one situation."""
     shape, above = schema(sync), is_from_above(sync)
     own = shape.object(sizes)
     first = shape.object(sizes)
-    tenant, found = (None, up(sync, first)) if above else (first, None)
-    body = _created(sync, tenant, found, SizedView(sizes))
+    body = _created(sync, _sided(sync, first, None), SizedView(sizes))
     if situation == "created":
-        return (None, up(sync, own)) if above else (own, None)
+        return _sided(sync, own, None)
     meta = body["metadata"]
     meta.setdefault("uid", "t-1" if above else "s-1")
     meta["resourceVersion"] = "7"
     if "status" in own and not above:
         body["status"] = copy.deepcopy(own["status"])
     if situation == "equal":
-        return (body, up(sync, own)) if above else (own, body)
+        return _sided(sync, own, body)
     changed = shape.object(sizes, text=_other_text)
-    return (body, up(sync, changed)) if above else (changed, body)
+    return _sided(sync, changed, body)
+
+
+def _sided(sync: KindSync, own: Object, made: Object | None) -> Pair[Object]:
+    """What a side has of itself, and what a plan has made of it on the other side."""
+    return Pair(made, up(sync, own)) if is_from_above(sync) else Pair(own, made)

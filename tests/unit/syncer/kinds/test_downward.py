@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from devkit.syncer.fake_view import TENANT, FakeView
 from syncer.core.objects import Object
+from syncer.core.pair import Pair
 from syncer.core.plan import Create, Delete, Half, Patch, Plan, Side, Wait
 from syncer.kinds import table
 from syncer.kinds.port import KindSync
@@ -86,8 +87,8 @@ def test_what_the_tenant_deleted_is_deleted(sync: KindSync, fields: Object, othe
     kind = sync.kind.kind
     found = super_object(kind, **fields)
     expected = Plan(Half((Delete(Side.SUPER, sync.kind, SUPER_NAMESPACE, "a", "s-1"),)))
-    assert plan(sync, None, found) == sync.plan(("ns", "a"), None, found, FakeView())
-    assert sync.plan(("ns", "a"), None, found, FakeView()) == expected
+    assert plan(sync, None, found) == sync.plan(("ns", "a"), Pair(None, found), FakeView())
+    assert sync.plan(("ns", "a"), Pair(None, found), FakeView()) == expected
     assert brief(plan(sync, deleting(tenant_object(kind, **fields)), None)) == []
     assert brief(plan(sync, None, deleting(found))) == []
 

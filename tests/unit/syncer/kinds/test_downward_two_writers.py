@@ -20,6 +20,7 @@ from devkit.kube.storage import Storage
 from devkit.syncer.fake_view import FakeView
 from syncer.caches.cached_object import parse_super, parse_super_pod
 from syncer.core.objects import Object, merge_patch
+from syncer.core.pair import Pair
 from syncer.core.plan import Create, Patch, Side
 from syncer.core.requests import request_of
 from syncer.kinds import (
@@ -92,7 +93,7 @@ class Two:
         for writes in range(5):
             raw = None if self.found is None else msgspec.json.encode(self.found)
             found = None if raw is None else parse_super(raw).load()
-            plan = self.sync.plan(("ns", "a"), copy.deepcopy(self.tenant), found, self.view)
+            plan = self.sync.plan(("ns", "a"), Pair(copy.deepcopy(self.tenant), found), self.view)
             assert not plan.refusals, plan.refusals
             assert plan.wait is None
             assert plan.conflict is None

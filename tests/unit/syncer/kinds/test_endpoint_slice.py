@@ -7,6 +7,7 @@ import pytest
 
 from devkit.syncer.fake_view import FakeView
 from syncer.core.objects import Object
+from syncer.core.pair import Pair
 from syncer.kinds.endpoint_slice import SYNC
 from tests.unit.syncer.kinds.objects import (
     OWN_LABELS,
@@ -159,4 +160,4 @@ def test_services_of_networks_lead_to_the_tenants_api_server(
     claimed = slice_of("default", "kubernetes", "10.70.0.3")
     view = FakeView(tenant_objects=[claimed], api_server=frozenset({"10.70.0.2"}))
     slice_ = slice_of(namespace, name, address)
-    assert brief(SYNC.plan((namespace, name), slice_, None, view)) == expected
+    assert brief(SYNC.plan((namespace, name), Pair(slice_, None), view)) == expected

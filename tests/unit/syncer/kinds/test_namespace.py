@@ -8,6 +8,7 @@ import pytest
 
 from devkit.syncer.fake_view import FakeView
 from syncer.core.objects import Object
+from syncer.core.pair import Pair
 from syncer.core.plan import Conflict, Delete, Half, Plan, Side
 from syncer.core.tenant_cluster import TenantCluster
 from syncer.kinds.namespace import KIND, SYNC
@@ -45,7 +46,7 @@ def found(
 
 
 def plan(own: Object | None, there: Object | None, view: FakeView | None = None) -> Plan:
-    return SYNC.plan(("", "ns"), own, there, view or FakeView())
+    return SYNC.plan(("", "ns"), Pair(own, there), view or FakeView())
 
 
 REMOVAL = Plan(Half((Delete(Side.SUPER, KIND, "", SUPER_NAMESPACE, "s-1"),)))
@@ -119,6 +120,6 @@ def test_one_of_somebody_else_is_a_conflict_and_never_deleted(annotations: dict[
 def test_a_namespace_of_the_super_cluster_is_refused() -> None:
     view = FakeView(tenant=TenantCluster("kube", "kube", "vc", VC_UID))
     own = tenant_object("Namespace", "system", "")
-    result = SYNC.plan(("", "system"), own, None, view)
+    result = SYNC.plan(("", "system"), Pair(own, None), view)
     assert [each.path for each in result.refusals] == ["metadata.name"]
     assert result.actions == ()

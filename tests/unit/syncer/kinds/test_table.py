@@ -4,6 +4,7 @@
 import pytest
 
 from devkit.syncer.fake_view import FakeView
+from syncer.core.pair import Pair
 from syncer.core.plan import NOTHING
 from syncer.kinds import table
 from syncer.kinds.port import KindSync, Scope
@@ -65,4 +66,4 @@ def test_no_two_objects_have_one_super_object(sync: KindSync) -> None:
         own = plan(sync, tenant_object(kind, name), there)
         assert own.actions == ()
         assert own.refusals != ()
-        assert sync.plan(("ns", name), None, there, FakeView()) == NOTHING
+        assert sync.plan(("ns", name), Pair(None, there), FakeView()) == NOTHING

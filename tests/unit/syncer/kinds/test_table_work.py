@@ -10,6 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from syncer.caches import weights
+from syncer.core.pair import Pair
 from syncer.kinds.port import KindSync
 from syncer.policy.sync_policy import SyncPolicy
 from tests.pump import Sizes, steps, superlinear
@@ -30,9 +31,8 @@ from tests.unit.syncer.kinds.plan_world import (
 @pytest.mark.parametrize("sync", SYNCS, ids=lambda sync: sync.kind.kind)
 def test_the_work_of_a_plan_is_no_product_of_two_lists(sync: KindSync, situation: str) -> None:
     def measure(sizes: Sizes) -> int:
-        tenant, found = pair(sync, situation, sizes)
-        view = SizedView(sizes)
-        return steps(lambda: sync.plan(key_of(sync), tenant, found, view))
+        objects, view = pair(sync, situation, sizes), SizedView(sizes)
+        return steps(lambda: sync.plan(key_of(sync), objects, view))
 
     _assert_linear(sync, measure)
 
@@ -43,8 +43,8 @@ def test_the_work_on_what_is_refused_is_no_product_of_two_lists(sync: KindSync) 
 
     def measure(sizes: Sizes) -> int:
         own, view = schema(sync).object(sizes), SizedView(sizes, policy=SyncPolicy())
-        tenant, found = (None, up(sync, own)) if is_from_above(sync) else (own, None)
-        return steps(lambda: sync.plan(key_of(sync), tenant, found, view))
+        objects = Pair(None, up(sync, own)) if is_from_above(sync) else Pair(own, None)
+        return steps(lambda: sync.plan(key_of(sync), objects, view))
 
     _assert_linear(sync, measure)
 
@@ -73,10 +73,9 @@ def test_the_work_of_a_plan_is_within_the_weight_of_its_object(sync: KindSync) -
         return  # of what comes up a plan reads metadata
 
     def measured(sizes: Sizes) -> tuple[int, int]:
-        tenant, found = pair(sync, "changed", sizes)
-        assert tenant is not None
-        view = SizedView({})
-        return weights.weight(kind, tenant), steps(lambda: sync.plan(key_of(sync), tenant, found, view))
+        objects, view = pair(sync, "changed", sizes), SizedView({})
+        assert objects.tenant is not None
+        return weights.weight(kind, objects.tenant), steps(lambda: sync.plan(key_of(sync), objects, view))
 
     shape, kind = schema(sync), sync.kind.kind
     before, little = measured({})

@@ -5,6 +5,7 @@ import random
 from collections.abc import Iterable
 
 from syncer.caches.cached_object import CachedMetadata, CachedObject
+from syncer.core.pair import Pair
 from syncer.tenant.deletions import SyncKey
 from syncer.tenant.verified_pairs import VerifiedPairs
 
@@ -21,11 +22,8 @@ class _Caches:
         self.found = found
         self.events: list[tuple[SyncKey, CachedObject]] = []
 
-    def of_tenant(self, _: SyncKey) -> CachedObject | None:
-        return self.tenant
-
-    def of_super(self, item: SyncKey) -> CachedObject | None:
-        return dict(self.events).get(item, self.found)
+    def pair(self, item: SyncKey) -> Pair[CachedObject]:
+        return Pair(self.tenant, dict(self.events).get(item, self.found))
 
     def super_objects(self, _: str) -> Iterable[tuple[SyncKey, CachedObject]]:
         return self.events

@@ -61,7 +61,7 @@ class Session:
     def check_api_server(self) -> None: ...
 
     def needs_plan(self, item: SyncKey) -> bool:
-        return not is_verified(self.of_tenant(item), self.of_super(item))
+        return not is_verified(self.pair(item))
 
 
 def test_pairs_wait_behind_what_lacks_a_side() -> None:

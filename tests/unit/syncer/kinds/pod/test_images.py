@@ -4,6 +4,7 @@
 import pytest
 
 from syncer.core.objects import Object
+from syncer.core.pair import Pair
 from syncer.core.plan import Create
 from syncer.kinds.pod.images import pull_changes
 from syncer.kinds.pod.sync import SYNC
@@ -22,7 +23,7 @@ SPEC: Object = {
 
 
 def test_each_image_is_pulled_with_the_pods_own_credentials() -> None:
-    plan = SYNC.plan(("plain", "p"), pod(SPEC), None, view(policy=DEFAULT))
+    plan = SYNC.plan(("plain", "p"), Pair(pod(SPEC), None), view(policy=DEFAULT))
     (create,) = plan.actions
     assert isinstance(create, Create)
     spec = create.body["spec"]
@@ -36,7 +37,7 @@ def test_each_image_is_pulled_with_the_pods_own_credentials() -> None:
 
 
 def test_an_operator_can_leave_them_as_written() -> None:
-    plan = SYNC.plan(("plain", "p"), pod(SPEC), None, view())
+    plan = SYNC.plan(("plain", "p"), Pair(pod(SPEC), None), view())
     (create,) = plan.actions
     assert isinstance(create, Create)
     assert [each.get("imagePullPolicy") for each in create.body["spec"]["containers"]] == [
