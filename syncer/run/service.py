@@ -51,6 +51,7 @@ from syncer.surroundings import COMPONENT, Surroundings
 from syncer.tenant.deletions import SyncKey
 from syncer.tenant.owned_namespaces import NAMESPACE
 from syncer.tenant.session import SessionSurroundings, TenantSession
+from syncer.work.action_writer import ActionWriter
 from syncer.work.endpoint_check import EndpointCheck
 from syncer.work.engine import SLOTS, Engine
 from syncer.work.orphans import OrphanCollector
@@ -156,8 +157,7 @@ class SyncerService:
             self._kinds,
             self._queue,
             self._metrics,
-            self._vnodes,
-            self._tokens,
+            ActionWriter(self._kinds, self._metrics, self._vnodes, self._tokens, slots),
             self._reports,
             self._tasks,
             slots,

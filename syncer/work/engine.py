@@ -1,61 +1,51 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plans what the queue brings, and carries the plans out: the one place that writes.
+"""Plans what the queue brings, and has the plans carried out.
 
 An item is one object of one tenant, both directions. `syncer.kinds` decides its plan, whose two halves are
-carried out, fail and are tried again by themselves. Before each write to the super cluster the ownership of
-the namespace is asked again, because time has passed.
+carried out, fail and are tried again by themselves.
 """
 
 import asyncio
-import contextlib
 import hashlib
-import time
-from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, replace
-from typing import NamedTuple, Protocol, TypeVar
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from typing import NamedTuple, Protocol
 
 import msgspec
 
 from daemonkit import logs
 from daemonkit.fairness.lease import Lease
-from daemonkit.kube import deep_json
-from daemonkit.kube.client import ApiError, Requester, UnreachableError
-from daemonkit.kube.resources import Named
+from daemonkit.kube.client import ApiError, UnreachableError
 from daemonkit.kube.store import DecodeFailed
 from daemonkit.tasks import Tasks
 from syncer.caches import shapes
 from syncer.caches.cached_object import CachedObject, has_moved
 from syncer.core import unknown
-from syncer.core.field_ownership import note_foreign_fields
-from syncer.core.objects import Object, SyncedKind, annotations_of, is_deleting, version_of
+from syncer.core.objects import Object, version_of
 from syncer.core.pair import Pair
 from syncer.core.plan import (
-    Action,
-    Bind,
     Conflict,
     Create,
     Delete,
     Direction,
     Half,
     IssueTokens,
-    Patch,
     Plan,
     Refusal,
     Side,
     Wait,
 )
-from syncer.core.requests import ApiRequest, read_path, request_of
-from syncer.kinds.port import KindSync, Scope
+from syncer.kinds.port import KindSync
 from syncer.metrics import SyncerMetrics, failure_cause
 from syncer.policy.sync_policy import PolicyUnusable
 from syncer.tenant.deletions import SyncKey
 from syncer.tenant.owned_namespaces import NAMESPACE
 from syncer.tenant.session import TenantSession
 from syncer.tenant.waits import Lookup
+from syncer.work.action_writer import ActionWriter, ForeignNamespaceError, NotReadyError, PairVersions
 from syncer.work.queue import WorkQueue
 from syncer.work.slots import Slots
-from syncer.work.void_patches import VoidPatches, digest_of, state_of
-from tenancy import keys
+from syncer.work.void_patches import state_of
 
 # Plans and writes to the super cluster at once. Who waits for a tenant's API server gives its place back.
 SLOTS = 64
@@ -66,37 +56,7 @@ _LARGE_BYTES = 64 << 10
 # After which a wait that lasts is reported.
 LOOK_AGAIN_S = 2.5
 
-T = TypeVar("T")
-
-_OBJECT = msgspec.json.Decoder(Object)
-_NAMED = msgspec.json.Decoder(Named)
 _log = logs.get(__name__)
-
-
-class ForeignNamespaceError(Exception):
-    """The super namespace is not the tenant's: nothing was written."""
-
-
-class NotReadyError(Exception):
-    """What a pod needs is not there yet: its vNode, for which the rest of its plan waits, or its tokens."""
-
-    def __init__(self, why: Wait | Conflict) -> None:
-        super().__init__(why.message)
-        self.plan = Plan(Half(wait=why) if isinstance(why, Wait) else Half(conflict=why))
-
-
-class Nodes(Protocol):
-    """What provides the vNodes of a tenant."""
-
-    async def ensure(self, session: TenantSession, node: str) -> Wait | Conflict | None:
-        """Return None when the tenant has the vNode, else why it has not."""
-
-
-class Tokens(Protocol):
-    """What has tokens of pods issued."""
-
-    async def issue(self, session: TenantSession, action: IssueTokens) -> Wait | Conflict | None:
-        """Return None when the Secret has the tokens, else why it has not."""
 
 
 class Reports(Protocol):
@@ -115,16 +75,6 @@ class Reports(Protocol):
         self, session: TenantSession, item: SyncKey, error: Exception, tenant: Object | None
     ) -> None:
         """Report that an API server refused a write."""
-
-
-@dataclass(slots=True)
-class _Result:
-    """The versions after the actions of a plan; None where an action left it unknown."""
-
-    tenant_version: str | None
-    super_version: str | None
-    states: Mapping[Side, tuple[str, str]]
-    """As the plan saw both (`void_patches.state_of`)."""
 
 
 class _Existing(NamedTuple):
@@ -150,24 +100,18 @@ class Engine:
         kinds: Mapping[str, KindSync],
         queue: WorkQueue,
         metrics: SyncerMetrics,
-        nodes: Nodes,
-        tokens: Tokens,
+        writer: ActionWriter,
         reports: Reports,
         tasks: Tasks,
         slots: Slots,
-        *,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._kinds = kinds
         self._queue = queue
         self._metrics = metrics
-        self._nodes = nodes
-        self._tokens = tokens
+        self._writer = writer
         self._reports = reports
         self._tasks = tasks
-        self._clock = clock
         self._slots = slots
-        self._void_patches = VoidPatches()
         self.conflicts: dict[tuple[str, SyncKey], str] = {}
         self._failed: dict[tuple[str, SyncKey, Direction], _FailedHalf] = {}
 
@@ -284,7 +228,7 @@ class Engine:
     ) -> _Existing | None:
         """Plan, and carry out these directions. Returns what stands in the way: then plan again with it."""
         tenant, found = objects.tenant, objects.super
-        versions = _Result(
+        versions = PairVersions(
             "" if tenant is None else version_of(tenant),
             "" if found is None else version_of(found),
             {Side.TENANT: state_of(tenant), Side.SUPER: state_of(found)},
@@ -372,7 +316,7 @@ class Engine:
         session: TenantSession,
         item: SyncKey,
         half: Half,
-        versions: _Result,
+        versions: PairVersions,
         subject: Object | None,
     ) -> tuple[Side, Object] | None:
         """Carry out all actions. Returns the object that stands in the way of a creation, with its side."""
@@ -380,7 +324,7 @@ class Engine:
         try:
             for action in half.actions:
                 try:
-                    existing = await self._carry_out(session, item, action, versions)
+                    existing = await self._writer.carry_out(session, item, action, versions)
                 except NotReadyError as error:
                     if not isinstance(action, IssueTokens):
                         raise
@@ -406,118 +350,6 @@ class Engine:
         if not await self._reports.planned(session, item, plan, subject):
             self._queue.add_after(session, item, LOOK_AGAIN_S)
         self._note_conflict(session, item, plan.conflict)
-
-    async def _carry_out(
-        self, session: TenantSession, item: SyncKey, action: Action, versions: _Result
-    ) -> tuple[Side, Object] | None:
-        """Carry out one action. Returns the object that stands in the way of a creation."""
-        match action:
-            case IssueTokens():
-                if (full := session.quota.wait_for_room()) is not None:
-                    raise NotReadyError(full)
-                async with self._slots.yielded():
-                    missing = await self._tokens.issue(session, action)
-                if missing is not None:
-                    raise NotReadyError(missing)
-                return None
-            case Bind():
-                async with self._slots.yielded():
-                    missing = await self._nodes.ensure(session, action.node)
-                if missing is not None:
-                    raise NotReadyError(missing)
-                await self._send(session, item, Side.TENANT, "bind", request_of(action))
-                versions.tenant_version = None
-                return None
-            case Delete():
-                is_without_super = action.side is Side.TENANT and versions.super_version == ""
-                self._note(action.side, versions, None)
-                if self._may_delete(session, item, action):
-                    if is_without_super:
-                        found = await self._unseen_super_object(session, item, action)
-                        if found is not None:
-                            return Side.SUPER, found
-                    with _ignoring(404, 409):
-                        await self._send(session, item, action.side, "delete", request_of(action))
-                    session.deletions.note_deleted(action.side, item)
-                return None
-            case Create():
-                try:
-                    body = await self._send(session, item, action.side, "create", request_of(action))
-                except ApiError as error:
-                    if error.status.code != 409 or error.status.reason != "AlreadyExists":
-                        raise
-                    return action.side, await self._read(session, action.side, action.kind, action.body)
-            case Patch():
-                request, state = request_of(action), versions.states[action.side]
-                digest = digest_of(session.tenant.key, item, action, request.body, state)
-                if self._void_patches.is_known(digest):
-                    return None
-                body = await self._send(session, item, action.side, "patch", request)
-                if _version_in(body) == state[1]:
-                    self._void_patches.note(digest)
-        self._note(action.side, versions, body)
-        return None
-
-    def _may_delete(self, session: TenantSession, item: SyncKey, action: Delete) -> bool:
-        if action.is_refused:
-            return True
-        other = session.caches.pair(item).other(action.side)
-        is_other_deleting = other is not None and is_deleting(other.load())
-        return session.deletion_judge.may_delete(action.side, item, is_sure=is_other_deleting)
-
-    async def _unseen_super_object(
-        self, session: TenantSession, item: SyncKey, action: Delete
-    ) -> Object | None:
-        """The super object of one of the tenant's that is to go because it has none; None if that is so.
-
-        The super cluster's watch may lag behind the tenant's. It has then not brought yet what was created.
-        """
-        sync, cached = self._kinds[item[0]], session.caches.of_tenant(item)
-        super_namespace = session.namespaces.super_name(item[1])
-        is_going = cached is not None and is_deleting(cached.load())
-        if sync.scope is not Scope.NAMESPACED or super_namespace is None or is_going:
-            return None
-        where: Object = {"metadata": {"namespace": super_namespace, "name": sync.super_name(item[2])}}
-        try:
-            found = await self._read(session, Side.SUPER, action.kind, where)
-        except ApiError as error:
-            if error.status.code != 404:
-                raise
-            return None
-        return found if annotations_of(found).get(keys.UID) == action.uid else None
-
-    def _note(self, side: Side, versions: _Result, body: bytes | None) -> None:
-        version = None if body is None else _version_in(body)
-        if side is Side.SUPER:
-            versions.super_version = version
-        else:
-            versions.tenant_version = version
-
-    async def _send(
-        self, session: TenantSession, item: SyncKey, side: Side, verb: str, request: ApiRequest
-    ) -> bytes:
-        if not session.is_attached:
-            # It ended while the tenant's API server kept an answer back. Another may work on the object.
-            raise UnreachableError("the tenant is not synced any more")
-        self._metrics.requests.labels(side, verb).inc()
-        if side is Side.TENANT:
-            async with self._slots.yielded():
-                return await _ask(session.client, request)
-        # Of what is cluster-scoped tenants make Namespaces alone, whose plans know whose they are.
-        is_own = session.namespaces.owns(request.namespace) if request.namespace else item[0] == NAMESPACE
-        if not is_own:
-            raise ForeignNamespaceError(request.namespace)
-        return await _ask(session.super_client, request)
-
-    async def _read(self, session: TenantSession, side: Side, kind: SyncedKind, body: Object) -> Object:
-        self._metrics.requests.labels(side, "get").inc()
-        if side is Side.TENANT:
-            async with self._slots.yielded():
-                found = await session.client.request("GET", read_path(kind, body), {})
-        else:
-            found = await session.super_client.request("GET", read_path(kind, body), {})
-        value = _decoded(_OBJECT, found)
-        return value if side is Side.TENANT else note_foreign_fields(value)
 
     def _note_conflict(self, session: TenantSession, item: SyncKey, conflict: Conflict | None) -> None:
         where = (session.tenant.key, item)
@@ -577,32 +409,3 @@ def _of_others(looked: Collection[Lookup], item: SyncKey) -> Collection[Lookup]:
     """
     own = NAMESPACE, "", item[1]
     return looked if any(each[1:] != own for each in looked) else ()
-
-
-async def _ask(client: Requester, request: ApiRequest) -> bytes:
-    return await client.request(
-        request.method, request.path, {}, request.body, content_type=request.content_type
-    )
-
-
-def _version_in(body: bytes) -> str:
-    return _decoded(_NAMED, body).metadata.resource_version
-
-
-def _decoded(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
-    """What an API server answered; a tenant's may answer anything. Raises UnreachableError."""
-    try:
-        if deep_json.has_too_many_values(body):
-            raise UnreachableError(f"the answer has more than {deep_json.MAX_VALUES} values")
-        return deep_json.decode(decoder, body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise UnreachableError(f"the answer is no object: {error}") from None
-
-
-@contextlib.contextmanager
-def _ignoring(*codes: int) -> Iterator[None]:
-    try:
-        yield
-    except ApiError as error:
-        if error.status.code not in codes:
-            raise

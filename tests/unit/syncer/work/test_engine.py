@@ -15,6 +15,7 @@ from syncer.core.pair import Pair
 from syncer.core.plan import Create, Direction, Half, Patch, Plan, Refusal, Side
 from syncer.metrics import SyncerMetrics
 from syncer.policy.sync_policy import PolicyUnusable
+from syncer.work.action_writer import ActionWriter
 from syncer.work.engine import Engine
 from syncer.work.slots import Slots
 
@@ -141,8 +142,9 @@ class _OneItem:
         self.plan = plan
         self.kind = kind = cast("Any", SimpleNamespace(plan=lambda *_: self.plan))
         self._world, self._slots = any_world, Slots(1)
-        rest = SyncerMetrics(), any_world, any_world, any_world, Tasks("test"), self._slots
-        self._engine = Engine({"Pod": kind}, any_world, *rest)
+        metrics, kinds = SyncerMetrics(), {"Pod": kind}
+        writer = ActionWriter(kinds, metrics, any_world, any_world, self._slots)
+        self._engine = Engine(kinds, any_world, metrics, writer, any_world, Tasks("test"), self._slots)
 
     async def work(self) -> None:
         place = await self._slots.acquire()
