@@ -226,7 +226,8 @@ class TenantVNodes:
     def _send_event(self, name: str, found: VNodeMachine, event: VNodeEvent) -> VNodeAction | None:
         is_synced = self._has_synced and self._super_nodes.has_synced
         facts = SuperNodeFacts(self._super_nodes.version(name), is_synced)
-        return found.handle(event, facts, _now(), self._jitter())
+        jitter = self._jitter() if isinstance(event, StepFailed) else 0.0
+        return found.handle(event, facts, _now(), jitter)
 
     def _handle(
         self, name: str, found: VNodeMachine, event: VNodeEvent
