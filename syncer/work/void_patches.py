@@ -28,6 +28,10 @@ class VoidPatches:
         self._max_patches = max_patches
         self._known: dict[bytes, None] = {}
 
+    def __bool__(self) -> bool:
+        """Whether any is known: else no patch needs its digest before it is sent."""
+        return bool(self._known)
+
     def is_known(self, digest: bytes) -> bool:
         return digest in self._known
 
