@@ -193,6 +193,7 @@ class SyncerConfiguration:
             pod_dns=self.pods.dns,
             required_plugins=self.pods.required_plugins,
             custom_resources=tuple(each.kind for each in self.custom_resources),
+            hides_nodes=self.vn_agent.address is not AgentAddress.NODE,
         )
 
     def directories(self) -> Iterator[tuple[str, Path]]:

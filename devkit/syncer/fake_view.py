@@ -78,6 +78,10 @@ class FakeView:
         found = _find(self.tenant_objects, "Node", "", name)
         return labels_of(found) if found is not None and is_own_vnode(found) else None
 
+    def vnode_addresses(self, name: str) -> tuple[str, ...]:
+        found = _find(self.tenant_objects, "Node", "", name)
+        return tuple(each["address"] for each in found["status"]["addresses"]) if found is not None else ()
+
     def super_namespace(self, namespace: str) -> str | None:
         found = self.tenant.super_namespace(namespace) if namespace else ""
         return found if isinstance(found, str) and namespace not in self.unknown else None

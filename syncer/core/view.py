@@ -35,6 +35,8 @@ class SyncSettings:
     """NRI plugins that a node must have for the pod to start: kata-bridge's gate."""
     custom_resources: tuple[str, ...] = field(default=())
     """Kinds of the configuration: their Events come up too."""
+    hides_nodes: bool = False
+    """Whether vNodes have other addresses than the super nodes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +107,9 @@ class View(Protocol):
 
     def vnode_labels(self, name: str) -> Mapping[str, str] | None:
         """All labels of the tenant's vNode of this name; None if there is none."""
+
+    def vnode_addresses(self, name: str) -> tuple[str, ...]:
+        """The addresses of the tenant's vNode of this name; none if there is none."""
 
     def super_namespace(self, namespace: str) -> str | None:
         """The super namespace of a tenant's namespace, once it exists and is known to be the tenant's."""

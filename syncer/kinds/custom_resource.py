@@ -66,7 +66,9 @@ class CustomResourceSync(SameName):
         tenant, found = objects
         if tenant is None:
             return NOTHING if found is None else plan_removal(self._kind, found, key[0], view)
-        status = upward.status_of(found if found is not None and self._has_status else tenant)
+        status = upward.status_of(tenant)
+        if found is not None and self._has_status and (there := upward.status_of(found)) != status:
+            status = upward.with_tenant_texts(there, tenant, view)
         up = () if found is None else upward.show(self._kind, tenant, found, status, view)
         desired = start(self._kind, tenant, view)
         return plan_down(self._kind, tenant, found, desired, view, owned=_owned, up=up)

@@ -4,7 +4,7 @@
 from daemonkit.kube.resources import Key, Resource
 from syncer.core.objects import Object, SyncedKind
 from syncer.core.pair import Pair
-from syncer.core.plan import NOTHING, Plan, Refusal, Wait
+from syncer.core.plan import NOTHING, Action, Plan, Refusal, Wait
 from syncer.core.view import View
 from syncer.kinds import upward
 from syncer.kinds.downward import plan_down, plan_removal, start
@@ -24,7 +24,7 @@ class IngressSync(SameName):
         tenant, found = objects
         if tenant is None:
             return NOTHING if found is None else plan_removal(KIND, found, key[0], view)
-        up = () if found is None else upward.show(KIND, tenant, found, upward.status_of(found), view)
+        up = () if found is None else _upward(tenant, found, view)
         return plan_down(KIND, tenant, found, _desired(tenant, view), view, owned=_owned, up=up)
 
 
@@ -32,6 +32,11 @@ def _desired(tenant: Object, view: View) -> Object | Wait | tuple[Refusal, ...]:
     desired = start(KIND, tenant, view)
     refused = ingresses.refusals(tenant, view.policy)
     return refused if refused and not isinstance(desired, Wait) else desired
+
+
+def _upward(tenant: Object, found: Object, view: View) -> tuple[Action, ...]:
+    status = upward.shown_status("IngressStatus", found, tenant, view)
+    return upward.show(KIND, tenant, found, status, view)
 
 
 def _owned(value: Object) -> Object:

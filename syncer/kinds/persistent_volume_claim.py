@@ -102,7 +102,8 @@ def _owned(value: Object) -> Object:
 
 
 def _upward(tenant: Object, found: Object, view: View) -> tuple[Action, ...]:
-    status, shown = upward.status_of(found), upward.status_of(tenant)
+    status = upward.shown_status("PersistentVolumeClaimStatus", found, tenant, view)
+    shown = upward.status_of(tenant)
     volume = str((found.get("spec") or {}).get("volumeName") or "")
     own_volume = str((tenant.get("spec") or {}).get("volumeName") or "")
     actions: list[Action] = []

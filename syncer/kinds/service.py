@@ -114,7 +114,7 @@ def _upward(tenant: Object, found: Object, address: str, view: View) -> tuple[Ac
     seen: Object = copied(found)
     if address:
         metadata(seen).setdefault("annotations", {})[keys.SUPER_CLUSTER_IP] = address
-    return upward.show(KIND, tenant, seen, upward.status_of(found), view)
+    return upward.show(KIND, tenant, seen, upward.shown_status("ServiceStatus", found, tenant, view), view)
 
 
 SYNC: KindSync = ServiceSync()

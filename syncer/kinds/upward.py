@@ -2,20 +2,42 @@
 """What comes up beside an object that went down: keys of metadata that go up, and its status. Pure."""
 
 import re
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from typing import Any
 
 from syncer.core.objects import Object, SyncedKind, merge_patch, name_of, namespace_of, uid_of
 from syncer.core.plan import Action, Patch, Side
 from syncer.core.view import View
 from syncer.kinds.metadata import transparent_patch
+from syncer.policy.shown_fields import shown_part
 
 
 def show(kind: SyncedKind, tenant: Object, found: Object, status: Object, view: View) -> tuple[Action, ...]:
     """The actions that bring the super object's transparent keys, and this status, to the tenant's object."""
     meta = transparent_patch(tenant, found, view.tenant)
-    if status != tenant.get("status"):
-        status = with_tenant_texts(status, tenant, view)
     return (*_patch(kind, tenant, {"metadata": meta} if meta else {}), *show_status(kind, tenant, status))
+
+
+def shown_status(part: str, found: Object, tenant: Object, view: View) -> Object:
+    """What comes up of the super object's status, of the type `part` (`syncer.policy.shown_fields`)."""
+    return shown_part(part, status_of(found), status_texts(tenant, view))
+
+
+def status_texts(tenant: Object, view: View, super_uid: str = "") -> Callable[[str], str]:
+    """What maps the messages and reasons of one status; a message may have the super object's UID.
+
+    All of them are of one object: what is beyond 64 KiB is left out.
+    """
+    own, left = (name_of(tenant), namespace_of(tenant)), _MAX_MESSAGES
+
+    def mapped(text: str) -> str:
+        nonlocal left
+        left -= len(text)
+        if left < 0:
+            return ""
+        return tenant_text(text.replace(super_uid, uid_of(tenant)) if super_uid else text, own, view)
+
+    return mapped
 
 
 def show_status(kind: SyncedKind, tenant: Object, status: Object) -> tuple[Action, ...]:
@@ -30,12 +52,12 @@ def tenant_text(text: str, own: Collection[str], view: View) -> str:
 
 
 def with_tenant_texts(status: Object, tenant: Object, view: View) -> Object:
-    """A copy of a status, whose messages and reasons the tenant may read.
+    """A copy of a custom resource's status that the tenant may read: its fields are the operator's to choose.
 
-    Other fields are identifiers, and names that the tenant gave. All of them are of one object: what is
-    beyond 64 KiB of messages is left out.
+    All texts have the tenant's names of namespaces; messages and reasons are bounded, and have no taints.
     """
-    return _with_texts(status, (name_of(tenant), namespace_of(tenant)), view, [_MAX_MESSAGES])
+    own = name_of(tenant), namespace_of(tenant)
+    return _with_texts(status, status_texts(tenant, view), lambda text: view.tenant_text(text, own))
 
 
 _TAINT = re.compile(r"(untolerated taint(?:\(s\))?) \{([^{}]*)\}")
@@ -48,21 +70,16 @@ def _shown_taint(found: re.Match[str]) -> str:
     return found.group() if found.group(2).startswith(_OPEN_TAINTS) else found.group(1)
 
 
-def _with_texts(value: Object, own: Collection[str], view: View, left: list[int]) -> Object:
-    made: Object = {}
-    for name, each in value.items():
-        if isinstance(each, str) and name in ("message", "reason"):
-            left[0] -= len(each)
-            made[name] = tenant_text(each, own, view) if left[0] >= 0 else ""
-        elif isinstance(each, dict):
-            made[name] = _with_texts(each, own, view, left)
-        elif isinstance(each, list):
-            made[name] = [
-                _with_texts(item, own, view, left) if isinstance(item, dict) else item for item in each
-            ]
-        else:
-            made[name] = each
-    return made
+def _with_texts(value: Object, message: Callable[[str], str], plain: Callable[[str], str]) -> Object:
+    def mapped(name: str, each: Any) -> Any:
+        if isinstance(each, str):
+            return message(each) if name in ("message", "reason") else plain(each)
+        if isinstance(each, dict):
+            return _with_texts(each, message, plain)
+        # Lists directly in lists have no names of fields.
+        return [mapped(name, item) for item in each] if isinstance(each, list) else each
+
+    return {name: mapped(name, each) for name, each in value.items()}
 
 
 def status_of(value: Object) -> Object:

@@ -130,11 +130,19 @@ class TenantView:
         return self._session.namespaces.is_reserved_name(super_namespace)
 
     def vnode_labels(self, name: str) -> Mapping[str, str] | None:
-        self.looked.add((Side.TENANT, NODE, "", name))
-        found = self._session.caches.vnode(name)
+        found = self._vnode(name)
         if (failed := self._session.caches.nodes.decode_failures.get(("", name))) is not None:
             self.unknown[(Side.TENANT, NODE, "", name)] = failed.reason
         return None if found is None else labels_of(found)
+
+    def vnode_addresses(self, name: str) -> tuple[str, ...]:
+        found = self._vnode(name)
+        addresses = () if found is None else (found.get("status") or {}).get("addresses") or ()
+        return tuple(str(each.get("address")) for each in addresses if isinstance(each, dict))
+
+    def _vnode(self, name: str) -> Object | None:
+        self.looked.add((Side.TENANT, NODE, "", name))
+        return self._session.caches.vnode(name)
 
     def super_namespace(self, namespace: str) -> str | None:
         self._note_owner(namespace)

@@ -37,6 +37,9 @@ CORDONED = "SuperNodeCordoned"
 # What a kubelet or a network's controller sets. Others, as those of node-problem-detector or of our start
 # gate, have messages about other tenants' pods.
 _CONDITIONS = ("Ready", "MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable")
+# Others, of a newer Kubernetes, are not known.
+_CONDITION_FIELDS = ("type", "status", "reason", "message", "lastHeartbeatTime", "lastTransitionTime")
+_TAINT_FIELDS = ("key", "value", "effect", "timeAdded")
 # Those that the node lifecycle controller sets to Unknown when a kubelet is silent. The tenant's own
 # controller does the same once the Lease expires: it and we must not disagree.
 _OF_KUBELET = frozenset({"Ready", "MemoryPressure", "DiskPressure", "PIDPressure"})
@@ -175,7 +178,7 @@ def desired_vnode(
     spec, status = super_node.get("spec") or {}, super_node.get("status") or {}
     is_cordoned = bool(spec.get("unschedulable"))
     taints = [
-        dict(each)
+        {name: each[name] for name in _TAINT_FIELDS if name in each}
         for each in spec.get("taints") or []
         if each.get("key") != UNSCHEDULABLE and _is_listed(str(each.get("key")), policy.taints)
     ]
@@ -314,7 +317,11 @@ def _is_same_amount(one: object, other: object) -> bool:
 
 def _kept_conditions(status: Object) -> list[Object]:
     found = status.get("conditions") or []
-    return [dict(each) for each in found if each.get("type") in _CONDITIONS]
+    return [
+        {name: each[name] for name in _CONDITION_FIELDS if name in each}
+        for each in found
+        if each.get("type") in _CONDITIONS
+    ]
 
 
 def _without_heartbeats(conditions: list[Object]) -> list[Object]:

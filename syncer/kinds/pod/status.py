@@ -6,7 +6,9 @@ from typing import Any
 
 from syncer.core.objects import Object, metadata, uid_of
 from syncer.core.view import View
-from syncer.kinds.upward import with_tenant_texts
+from syncer.kinds.pod.image_names import own_image_names
+from syncer.kinds.upward import status_texts
+from syncer.policy.shown_fields import CONDITIONS, shown_part
 
 # Conditions of these types are written in the tenant, by the syncer, and are not the super pod's.
 _OWN_CONDITIONS = "vcnode.io/"
@@ -18,20 +20,8 @@ _STATUS_OF = {
 }
 
 
-# Conditions that the system writes, which a pod may still name as its readiness gates.
-_SYSTEM_CONDITIONS = frozenset(
-    {
-        "ContainersReady",
-        "DisruptionTarget",
-        "Initialized",
-        "PodReadyToStartContainers",
-        "PodResizeInProgress",
-        "PodResizePending",
-        "PodScheduled",
-        "Ready",
-    }
-)
-
+# That the system writes, although a pod may name them as its readiness gates.
+_SYSTEM_CONDITIONS = CONDITIONS["PodCondition"]
 
 SCHEDULED = "PodScheduled"
 DISRUPTION_TARGET = "DisruptionTarget"
@@ -76,17 +66,16 @@ def tenant_status(tenant: Object, found: Object, view: View, *, in_sync: bool) -
     tenant's own generation that it was observed.
     """
     own = tenant.get("status") or {}
-    status = found.get("status") or {}
-    if super_uid := uid_of(found):
-        status = _with_own_uid(status, super_uid, uid_of(tenant))
     # Before anything of the tenant's is in it. A copy, of which parts are changed below.
-    status = with_tenant_texts(status, tenant, view)
+    status = shown_part("PodStatus", found.get("status") or {}, status_texts(tenant, view, uid_of(found)))
+    if view.settings.hides_nodes:
+        _show_vnode_addresses(status, found, view)
     generations = _Generations(tenant, found, in_sync)
     status["conditions"] = _conditions(tenant, found, status.get("conditions") or (), generations)
     generations.translate(status, own)
     for field, statuses in _STATUS_OF.items():
         if statuses in status:
-            status[statuses] = _container_statuses(tenant, field, status[statuses] or ())
+            status[statuses] = _container_statuses(tenant, found, field, status[statuses] or ())
     if "qosClass" in own:
         # Immutable, and other than the tenant's where the super cluster added a container.
         status["qosClass"] = own["qosClass"]
@@ -174,33 +163,31 @@ def _conditions(
     return list(conditions.values())
 
 
-def _container_statuses(tenant: Object, field: str, statuses: Iterable[Object]) -> list[Object]:
-    """Those of the tenant's containers, with mounts of the tenant's volumes."""
+def _show_vnode_addresses(status: Object, found: Object, view: View) -> None:
+    """A vNode has the addresses of vn-agent, and its pods have no others of the machine."""
+    node = str((found.get("spec") or {}).get("nodeName") or "")
+    status.pop("hostIP", None)
+    status.pop("hostIPs", None)
+    if addresses := view.vnode_addresses(node) if node else ():
+        status["hostIP"] = addresses[0]
+        status["hostIPs"] = [{"ip": each} for each in addresses]
+
+
+def _container_statuses(
+    tenant: Object, found: Object, field: str, statuses: Iterable[Object]
+) -> list[Object]:
+    """Those of the tenant's containers, with mounts of the tenant's volumes and its names of images."""
     spec = tenant["spec"]
-    names = {each.get("name") for each in spec.get(field) or ()}
+    own = {each.get("name"): each.get("image") for each in spec.get(field) or ()}
+    runs = {each.get("name"): each.get("image") for each in (found.get("spec") or {}).get(field) or ()}
     volumes = {each.get("name") for each in spec.get("volumes") or ()}
-    found = []
+    shown = []
     for each in statuses:
-        if each.get("name") not in names:
+        name = each.get("name")
+        if name not in own:
             continue
         if mounts := each.get("volumeMounts"):
             each["volumeMounts"] = [mount for mount in mounts if mount.get("name") in volumes]
-        found.append(each)
-    return found
-
-
-def _with_own_uid(value: Object, super_uid: str, uid: str) -> Object:
-    """In messages alone: other fields are identifiers of the runtime."""
-    made: Object = {}
-    for name, each in value.items():
-        if isinstance(each, str):
-            made[name] = each.replace(super_uid, uid) if name == "message" else each
-        elif isinstance(each, dict):
-            made[name] = _with_own_uid(each, super_uid, uid)
-        elif isinstance(each, list):
-            made[name] = [
-                _with_own_uid(item, super_uid, uid) if isinstance(item, dict) else item for item in each
-            ]
-        else:
-            made[name] = each
-    return made
+        images = str(runs.get(name) or ""), str(own[name] or "")
+        shown.append(each | own_image_names(each, images))
+    return shown

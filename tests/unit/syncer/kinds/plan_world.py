@@ -281,6 +281,9 @@ class SizedView:
     def vnode_labels(self, name: str) -> Mapping[str, str] | None:
         return {}
 
+    def vnode_addresses(self, name: str) -> tuple[str, ...]:
+        return ("192.0.2.1",)
+
     def super_namespace(self, namespace: str) -> str | None:
         found = self.tenant.super_namespace(namespace) if namespace else ""
         return found if isinstance(found, str) else None

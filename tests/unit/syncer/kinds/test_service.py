@@ -155,7 +155,7 @@ def test_a_forged_address_is_repaired_on_both_sides() -> None:
 def test_status_comes_up_whatever_the_type() -> None:
     status: Object = {
         "loadBalancer": {"ingress": [{"ip": "203.0.113.1", "ipMode": "Proxy"}]},
-        "conditions": [{"type": "A"}],
+        "conditions": [{"type": "LoadBalancerPortsError", "reason": "A"}],
     }
     for kind in ("ClusterIP", "NodePort", "LoadBalancer"):
         own = tenant({**SPEC, "type": kind}, status={"loadBalancer": {}})
@@ -163,7 +163,7 @@ def test_status_comes_up_whatever_the_type() -> None:
         assert patched(_plan(own, there), Side.TENANT, "status") == {
             "status": {
                 "loadBalancer": {"ingress": status["loadBalancer"]["ingress"]},
-                "conditions": [{"type": "A"}],
+                "conditions": status["conditions"],
             }
         }
     assert _plan(tenant(status=status), found(status=status)) == Plan()

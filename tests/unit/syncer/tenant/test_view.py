@@ -56,6 +56,7 @@ _NOT_HELD = {
     "tenant_namespace": "of Namespaces of the super cluster that cannot be read the owner stays",
     "is_reserved_name": "looks for nothing",
     "tenant_text": "looks for nothing",
+    "vnode_addresses": "a pod whose vNode cannot be read shows no address of a host",
     "tenant": "looks for nothing",
     "policy": "looks for nothing",
     "settings": "looks for nothing",

@@ -3,7 +3,10 @@
 
 import pytest
 
+from devkit.syncer.fake_view import FakeView
 from syncer.core.objects import Object
+from syncer.core.view import SyncSettings
+from syncer.kinds.pod.status import tenant_status
 from tests.unit.syncer.kinds.pod.pods import (
     KEY,
     SUPER_NAMESPACE,
@@ -79,7 +82,7 @@ def test_conditions(own: list[Object], actual: list[Object], conditions: list[Ob
             "podIP": "10.1.0.1",
             "podIPs": [{"ip": "10.1.0.1"}],
         },
-        {"resize": "InProgress", "nominatedNodeName": "n2", "startTime": "2024-01-01T00:00:00Z"},
+        {"resize": "InProgress", "startTime": "2024-01-01T00:00:00Z"},
         {
             "containerStatuses": [
                 {
@@ -88,16 +91,81 @@ def test_conditions(own: list[Object], actual: list[Object], conditions: list[Ob
                     "resources": {"requests": {"cpu": "1"}},
                     "user": {"linux": {"uid": 1, "gid": 1}},
                     "state": {"running": {"startedAt": "2024-01-01T00:00:00Z"}},
-                    "someNewField": {"a": [1]},
                 }
             ]
         },
-        {"someNewField": {"a": 1}},
     ],
 )
 def test_all_fields_go_up(status: Object) -> None:
     assert patch_of(*pair({}, status)) == status
     assert patch_of(*pair(status, status)) is None
+
+
+def test_what_is_not_known_stays_below() -> None:
+    """Of a newer Kubernetes, and of what is the super cluster's own."""
+    claims = [{"name": "gpu", "resourceClaimName": "vcs-1f00ba-rival-gpu"}]
+    actual = {
+        "phase": "Running",
+        "someNewField": {"a": 1},
+        "nominatedNodeName": "n2",
+        "resourceClaimStatuses": claims,
+        "conditions": [READY, {"type": "operator.example/audit", "status": "True"}],
+        "containerStatuses": [{"name": "c", "someNewField": {"a": [1]}}],
+    }
+    expected = {"phase": "Running", "conditions": [READY], "containerStatuses": [{"name": "c"}]}
+    assert patch_of(*pair({}, actual)) == expected
+
+
+@pytest.mark.parametrize(
+    ("own", "image", "image_id", "expected"),
+    [
+        ("app", "docker.io/library/app:latest", "docker.io/library/app@sha256:1", None),
+        ("r.example/team/app:v1", "r.example/team/app:v1", "r.example/team/app@sha256:1", None),
+        ("r.example:5000/app@sha256:1", "sha256:1", "r.example:5000/app@sha256:1", None),
+        ("app", "app", "sha256:" + "0" * 64, None),
+        ("app", "app", "docker-pullable://app@sha256:1", None),
+        (
+            "r.example/team/app:v1",
+            "rival.example/private/shop:v7",
+            "rival.example/private/shop@sha256:1",
+            ("r.example/team/app:v1", "r.example/team/app@sha256:1"),
+        ),
+        (
+            "app:v1",
+            "docker.io/rival/app:v1",
+            "x://rival/app@sha256:1",
+            ("app:v1", "x://docker.io/library/app@sha256:1"),
+        ),
+        ("app", "app", "/var/lib/images/rival", ("app", "")),
+    ],
+)
+def test_images_have_the_tenants_names(
+    own: str, image: str, image_id: str, expected: tuple[str, str] | None
+) -> None:
+    """A runtime calls an image by the first name under which anybody pulled it."""
+    spec = {"containers": [{"name": "c", "image": own}]}
+    actual = {"containerStatuses": [{"name": "c", "image": image, "imageID": image_id}]}
+    (shown,) = (patch_of(*pair({}, actual, spec)) or {})["containerStatuses"]
+    assert (shown["image"], shown["imageID"]) == (expected or (image, image_id))
+
+
+def test_an_image_that_goes_is_shown_until_it_is_gone() -> None:
+    """After a change of the tag the kubelet's status has the old one for a while."""
+    spec = {"containers": [{"name": "c", "image": "r.example/app:v2"}]}
+    actual = {"containerStatuses": [{"name": "c", "image": "r.example/app:v1"}]}
+    assert patch_of(*pair({}, actual, spec)) == actual
+
+
+def test_the_host_is_the_vnode_where_that_has_another_address() -> None:
+    tenant, found = pair({}, {"hostIP": "10.0.0.7", "hostIPs": [{"ip": "10.0.0.7"}]})
+    hides = SyncSettings(hides_nodes=True)
+    vnode = {"kind": "Node", "metadata": {"name": "n1"}, "status": {"addresses": [{"address": "10.96.0.9"}]}}
+    for nodes, status in (
+        ([vnode], {"hostIP": "10.96.0.9", "hostIPs": [{"ip": "10.96.0.9"}]}),
+        ([], {}),
+    ):
+        seen = FakeView(settings=hides, tenant_objects=nodes)
+        assert tenant_status(tenant, found, seen, in_sync=True) == {**status, "conditions": []}
 
 
 def test_what_is_gone_in_super_goes_in_the_tenant() -> None:
@@ -145,7 +213,7 @@ def test_messages_have_the_tenants_names(message: str, expected: str) -> None:
             "message": text,
             "conditions": [{**NOT_READY, "message": text}],
             "containerStatuses": [
-                {"name": "c", "image": KEY, "state": {"waiting": {"reason": "Failed", "message": text}}}
+                {"name": "c", "containerID": KEY, "state": {"waiting": {"reason": "Failed", "message": text}}}
             ],
         }
 

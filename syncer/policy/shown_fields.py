@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a tenant sees of each field of the statuses that come up to it. Pure.
+
+Only fields that are known here come up: what a newer Kubernetes puts into another is not known. Of each part
+that comes up the table has every field of the Kubernetes that the tests run, and a test compares both.
+"""
+
+import enum
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from syncer.core.objects import Object
+
+PARTS = ("PodStatus", "ServiceStatus", "PersistentVolumeClaimStatus", "IngressStatus")
+"""The statuses of what went down, by their types. Events, volumes and vNodes are built field by field."""
+
+
+class Shown(enum.StrEnum):
+    """What becomes of a field. MAPPED: it has the tenant's own words."""
+
+    COPIED = "copied"
+    MAPPED = "mapped"
+    LEFT_OUT = "left out"
+
+
+@dataclass(frozen=True, slots=True)
+class ShownField:
+    """One field of a type. `how` is for people; `type_name` is that of its value, empty for plain values."""
+
+    verdict: Shown
+    how: str
+    type_name: str
+
+
+# Of each type its fields; with a colon, the type of the field's value, or of its items.
+_TYPES: Mapping[str, str] = {
+    "Condition": "lastTransitionTime message observedGeneration reason status type",
+    "ContainerState": (
+        "running:ContainerStateRunning terminated:ContainerStateTerminated waiting:ContainerStateWaiting"
+    ),
+    "ContainerStateRunning": "startedAt",
+    "ContainerStateTerminated": "containerID exitCode finishedAt message reason signal startedAt",
+    "ContainerStateWaiting": "message reason",
+    "ContainerStatus": (
+        "allocatedResources allocatedResourcesStatus:ResourceStatus containerID image imageID "
+        "lastState:ContainerState name ready resources:ResourceRequirements restartCount started "
+        "state:ContainerState stopSignal user:ContainerUser volumeMounts:VolumeMountStatus"
+    ),
+    "ContainerUser": "linux:LinuxContainerUser",
+    "HostIP": "ip",
+    "IngressLoadBalancerIngress": "hostname ip ports:IngressPortStatus",
+    "IngressLoadBalancerStatus": "ingress:IngressLoadBalancerIngress",
+    "IngressPortStatus": "error port protocol",
+    "IngressStatus": "loadBalancer:IngressLoadBalancerStatus",
+    "LinuxContainerUser": "gid supplementalGroups uid",
+    "LoadBalancerIngress": "hostname ip ipMode ports:PortStatus",
+    "LoadBalancerStatus": "ingress:LoadBalancerIngress",
+    "ModifyVolumeStatus": "status targetVolumeAttributesClassName",
+    "PersistentVolumeClaimCondition": "lastProbeTime lastTransitionTime message reason status type",
+    "PersistentVolumeClaimStatus": (
+        "accessModes allocatedResourceStatuses allocatedResources capacity "
+        "conditions:PersistentVolumeClaimCondition currentVolumeAttributesClassName "
+        "modifyVolumeStatus:ModifyVolumeStatus phase"
+    ),
+    "PodCondition": "lastProbeTime lastTransitionTime message observedGeneration reason status type",
+    "PodIP": "ip",
+    "PodStatus": (
+        "conditions:PodCondition containerStatuses:ContainerStatus "
+        "ephemeralContainerStatuses:ContainerStatus extendedResourceClaimStatus hostIP hostIPs:HostIP "
+        "initContainerStatuses:ContainerStatus message nominatedNodeName observedGeneration phase podIP "
+        "podIPs:PodIP qosClass reason resize resourceClaimStatuses startTime"
+    ),
+    "PortStatus": "error port protocol",
+    "ResourceClaim": "name request",
+    "ResourceHealth": "health resourceID",
+    "ResourceRequirements": "claims:ResourceClaim limits requests",
+    "ResourceStatus": "name resources:ResourceHealth",
+    "ServiceStatus": "conditions:Condition loadBalancer:LoadBalancerStatus",
+    "VolumeMountStatus": "mountPath name readOnly recursiveReadOnly",
+}
+
+_TEXT = "without names of super namespaces, of other tenants and of their taints"
+_CLAIMS = "ResourceClaims of the super cluster, which the tenant does not have"
+_TEXTS = (
+    *("Condition.message", "Condition.reason", "ContainerStateTerminated.message", "PodStatus.message"),
+    *("ContainerStateTerminated.reason", "ContainerStateWaiting.message", "ContainerStateWaiting.reason"),
+    *("PersistentVolumeClaimCondition.message", "PersistentVolumeClaimCondition.reason"),
+    *("PodCondition.message", "PodCondition.reason", "PodStatus.reason", "PortStatus.error"),
+    "IngressPortStatus.error",
+)
+
+# What is not simply copied, with what becomes of it.
+MAPPED: Mapping[str, str] = {
+    **dict.fromkeys(_TEXTS, _TEXT),
+    "Condition.type": "by the kind: those that Kubernetes defines",
+    "ContainerStatus.image": "the image of the pod, where the runtime knows it by another name",
+    "ContainerStatus.imageID": "with the repository of the pod's image",
+    "ContainerStatus.name": "containers of the tenant's pod",
+    "HostIP.ip": "the address of the vNode",
+    "PersistentVolumeClaimCondition.type": "by the kind: those that Kubernetes defines",
+    "PodCondition.observedGeneration": "the tenant's, once it is observed",
+    "PodCondition.type": "those that Kubernetes defines",
+    "PodStatus.hostIP": "the address of the vNode",
+    "PodStatus.observedGeneration": "the tenant's, once it is observed",
+    "PodStatus.qosClass": "the tenant's, as it is immutable",
+    "VolumeMountStatus.name": "volumes of the tenant's pod",
+}
+LEFT_OUT: Mapping[str, str] = {
+    "Condition.observedGeneration": "of another object's generation",
+    "PodStatus.extendedResourceClaimStatus": _CLAIMS,
+    "PodStatus.nominatedNodeName": "a node on which the pod may never run",
+    "PodStatus.resourceClaimStatuses": _CLAIMS,
+}
+
+CONDITIONS: Mapping[str, frozenset[str]] = {
+    "Condition": frozenset({"LoadBalancerPortsError"}),
+    "PersistentVolumeClaimCondition": frozenset(
+        {
+            "ControllerResizeError",
+            "FileSystemResizePending",
+            "ModifyVolumeError",
+            "ModifyingVolume",
+            "NodeResizeError",
+            "Resizing",
+        }
+    ),
+    "PodCondition": frozenset(
+        {
+            "ContainersReady",
+            "DisruptionTarget",
+            "Initialized",
+            "PodReadyToStartContainers",
+            "PodResizeInProgress",
+            "PodResizePending",
+            "PodScheduled",
+            "Ready",
+        }
+    ),
+}
+"""Of each type of conditions those that Kubernetes defines. Others are of the super cluster's programs."""
+
+
+def _table() -> dict[str, dict[str, ShownField]]:
+    found: dict[str, dict[str, ShownField]] = {}
+    for type_name, text in _TYPES.items():
+        found[type_name] = {}
+        for entry in text.split():
+            name, _, below = entry.partition(":")
+            found[type_name][name] = _field(f"{type_name}.{name}", below)
+    return found
+
+
+def _field(path: str, below: str) -> ShownField:
+    if path in LEFT_OUT:
+        return ShownField(Shown.LEFT_OUT, LEFT_OUT[path], below)
+    if path in MAPPED:
+        return ShownField(Shown.MAPPED, MAPPED[path], below)
+    return ShownField(Shown.COPIED, "", below)
+
+
+SHOWN: Mapping[str, Mapping[str, ShownField]] = _table()
+"""By type and name."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Rule:
+    """What `shown_part` does with a field of this name: `fields` of an object or of each item of a list."""
+
+    is_text: bool
+    fields: "Mapping[str, _Rule] | None"
+    types: frozenset[str] | None
+    """Of a list of conditions those that come up."""
+
+
+def _rules(type_name: str) -> Mapping[str, _Rule]:
+    return {
+        name: _Rule(
+            f"{type_name}.{name}" in _TEXTS,
+            _rules(field.type_name) if field.type_name else None,
+            CONDITIONS.get(field.type_name),
+        )
+        for name, field in SHOWN[type_name].items()
+        if field.verdict is not Shown.LEFT_OUT
+    }
+
+
+_RULES: Mapping[str, Mapping[str, _Rule]] = {part: _rules(part) for part in PARTS}
+
+
+def shown_part(part: str, value: Object, text: Callable[[str], str]) -> Object:
+    """A copy of a value of the type `part`, one of PARTS, with what comes up of it; `text` maps texts.
+
+    Names, images, addresses and metadata that are mapped in other ways are as they are in the super cluster.
+    """
+    return _shown(_RULES[part], value, text)
+
+
+def _shown(rules: Mapping[str, _Rule], value: Object, text: Callable[[str], str]) -> Object:
+    made: Object = {}
+    for name, each in value.items():
+        rule = rules.get(name)
+        if rule is None:
+            continue
+        if rule.is_text:
+            made[name] = text(each) if isinstance(each, str) else each
+        elif rule.fields is None:
+            made[name] = each
+        elif isinstance(each, dict):
+            made[name] = _shown(rule.fields, each, text)
+        elif isinstance(each, list):
+            types = rule.types
+            made[name] = [
+                _shown(rule.fields, item, text)
+                for item in each
+                if isinstance(item, dict) and (types is None or item.get("type") in types)
+            ]
+        else:
+            made[name] = each
+    return made
