@@ -15,6 +15,7 @@ from syncer.core.objects import Object
 from syncer.core.plan import Refusal
 from syncer.policy.patterns import Patterns
 from syncer.policy.refusal_list import RefusalList, shown
+from syncer.policy.type_table import fields_by_type
 
 
 class FieldVerdict(enum.StrEnum):
@@ -449,16 +450,6 @@ STAYS: Mapping[str, str] = {
 }
 
 
-def _table() -> dict[str, dict[str, Field]]:
-    found: dict[str, dict[str, Field]] = {}
-    for type_name, text in _TYPES.items():
-        found[type_name] = {}
-        for entry in text.split():
-            name, _, below = entry.partition(":")
-            found[type_name][name] = _field(f"{type_name}.{name}", below)
-    return found
-
-
 def _field(path: str, below: str) -> Field:
     for verdict, notes in (
         (FieldVerdict.CHANGED, CHANGED),
@@ -470,7 +461,7 @@ def _field(path: str, below: str) -> Field:
     return Field(FieldVerdict.ALLOWED, "", below)
 
 
-FIELDS: Mapping[str, Mapping[str, Field]] = _table()
+FIELDS: Mapping[str, Mapping[str, Field]] = fields_by_type(_TYPES, _field)
 """By type and name."""
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from syncer.core.objects import Object
+from syncer.policy.type_table import fields_by_type
 
 PARTS = ("PodStatus", "ServiceStatus", "PersistentVolumeClaimStatus", "IngressStatus")
 """The statuses of what went down, by their types. Events, volumes and vNodes are built field by field."""
@@ -140,16 +141,6 @@ CONDITIONS: Mapping[str, frozenset[str]] = {
 """Of each type of conditions those that Kubernetes defines. Others are of the super cluster's programs."""
 
 
-def _table() -> dict[str, dict[str, ShownField]]:
-    found: dict[str, dict[str, ShownField]] = {}
-    for type_name, text in _TYPES.items():
-        found[type_name] = {}
-        for entry in text.split():
-            name, _, below = entry.partition(":")
-            found[type_name][name] = _field(f"{type_name}.{name}", below)
-    return found
-
-
 def _field(path: str, below: str) -> ShownField:
     if path in LEFT_OUT:
         return ShownField(Shown.LEFT_OUT, LEFT_OUT[path], below)
@@ -158,7 +149,7 @@ def _field(path: str, below: str) -> ShownField:
     return ShownField(Shown.COPIED, "", below)
 
 
-SHOWN: Mapping[str, Mapping[str, ShownField]] = _table()
+SHOWN: Mapping[str, Mapping[str, ShownField]] = fields_by_type(_TYPES, _field)
 """By type and name."""
 
 
