@@ -44,7 +44,7 @@ class KindSync(Protocol):
         """The inverse; None for names that no tenant's object has in the super cluster."""
 
     def plan(self, key: Key, objects: Pair[Object], view: View) -> Plan:
-        """What to do about one object of both sides, of which one is not None.
+        """Plan one object. `objects` has the tenant's and the super cluster's: at least one of them is there.
 
         `key` is the tenant's (namespace, name). Neither object is changed.
         """

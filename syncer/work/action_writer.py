@@ -147,7 +147,7 @@ class ActionWriter:
                 request, state = request_of(action), versions.states[action.side]
                 void = self._void_patches
                 key = session.tenant.key
-                # Nearly always none is known, and a digest takes as long as a short plan.
+                # Nearly always none is known: then no digest is needed.
                 if void and void.is_known(digest_of(key, item, action, request.body, state)):
                     return None
                 body = await self._send(session, item, action.side, "patch", request)
