@@ -6,7 +6,9 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from syncer.core.objects import Object, labels_of, name_of, namespace_of, uid_of
+from syncer.core.plan import Side
 from syncer.core.tenant_cluster import TenantCluster
+from syncer.core.unknown import Unknown
 from syncer.core.view import PodFacts, SyncSettings
 from syncer.policy.sync_policy import DEFAULT, SyncPolicy
 from syncer.vnodes.desired import is_own_vnode
@@ -20,6 +22,8 @@ TENANT = TenantCluster("vcs-7aad2b-tenant-00", "vcs", "tenant-00", "07ec5e88-636
 class FakeView:
     """What is put into `tenant_objects` and `super_objects` is there; namespaces of `unknown` are not.
 
+    What is put into `unreadable` is there too, and cannot be read.
+
     Super objects are put with their super namespace, as they are.
     """
 
@@ -30,6 +34,7 @@ class FakeView:
     super_objects: list[Object] = field(default_factory=list)
     unknown: frozenset[str] = frozenset()
     api_server: frozenset[str] = frozenset()
+    unreadable: frozenset[Unknown] = frozenset()
     others: tuple[tuple[str, str], ...] = ()
     """Cluster keys and namespaces of other tenants."""
 
@@ -39,26 +44,38 @@ class FakeView:
             found.add(f"{key}-{namespace}", key, namespace)
         return found.replaced(text, self.tenant.key, own)
 
-    def in_tenant(self, kind: str, namespace: str, name: str) -> Object | None:
-        return _find(self.tenant_objects, kind, namespace, name)
+    def _unknown(self, side: Side, kind: str, namespace: str, name: str) -> Unknown | None:
+        where = (side, kind, namespace, name)
+        found = (
+            each for each in self.unreadable if (each.side, each.kind, each.namespace, each.name) == where
+        )
+        return next(found, None)
 
-    def in_super(self, kind: str, namespace: str, name: str) -> Object | None:
-        return _find(self.super_objects, kind, self.super_namespace(namespace) or "", name)
+    def in_tenant(self, kind: str, namespace: str, name: str) -> Object | Unknown | None:
+        unknown = self._unknown(Side.TENANT, kind, namespace, name)
+        return unknown or _find(self.tenant_objects, kind, namespace, name)
+
+    def in_super(self, kind: str, namespace: str, name: str) -> Object | Unknown | None:
+        unknown = self._unknown(Side.SUPER, kind, namespace, name)
+        return unknown or self._super_object(kind, namespace, name)
+
+    def _super_object(self, kind: str, namespace: str, name: str) -> Object | None:
+        return _find(self.super_objects, kind, self._target(namespace) or "", name)
 
     def super_pod(self, namespace: str, name: str) -> PodFacts | None:
-        pod = self.in_super("Pod", namespace, name)
+        pod = self._super_object("Pod", namespace, name)
         if pod is None:
             return None
         node = (pod.get("spec") or {}).get("nodeName") or ""
         return PodFacts(namespace_of(pod), uid_of(pod), node, tuple(sorted(_addresses_of(pod))))
 
     def super_services(self, namespace: str) -> Iterable[Object]:
-        target = self.super_namespace(namespace)
+        target = self._target(namespace)
         found = [each for each in self.super_objects if each.get("kind") == "Service"]
         return sorted((copy.deepcopy(each) for each in found if namespace_of(each) == target), key=name_of)
 
     def pod_addresses(self, namespace: str) -> Collection[str]:
-        target = self.super_namespace(namespace)
+        target = self._target(namespace)
         found = [
             each for each in self.super_objects if (each.get("kind"), namespace_of(each)) == ("Pod", target)
         ]
@@ -69,12 +86,14 @@ class FakeView:
 
     def tenant_namespace(self, super_namespace: str) -> str | None:
         names = (name_of(each) for each in self.tenant_objects if each["kind"] == "Namespace")
-        return next((name for name in names if self.super_namespace(name) == super_namespace), None)
+        return next((name for name in names if self._target(name) == super_namespace), None)
 
     def is_reserved_name(self, super_namespace: str) -> bool:
         return is_reserved_name(super_namespace, self.tenant.key, [key for key, _ in self.others])
 
-    def vnode_labels(self, name: str) -> Mapping[str, str] | None:
+    def vnode_labels(self, name: str) -> Mapping[str, str] | Unknown | None:
+        if (unknown := self._unknown(Side.TENANT, "Node", "", name)) is not None:
+            return unknown
         found = _find(self.tenant_objects, "Node", "", name)
         return labels_of(found) if found is not None and is_own_vnode(found) else None
 
@@ -82,7 +101,10 @@ class FakeView:
         found = _find(self.tenant_objects, "Node", "", name)
         return tuple(each["address"] for each in found["status"]["addresses"]) if found is not None else ()
 
-    def super_namespace(self, namespace: str) -> str | None:
+    def super_namespace(self, namespace: str) -> str | Unknown | None:
+        return self._unknown(Side.TENANT, "Namespace", "", namespace) or self._target(namespace)
+
+    def _target(self, namespace: str) -> str | None:
         found = self.tenant.super_namespace(namespace) if namespace else ""
         return found if isinstance(found, str) and namespace not in self.unknown else None
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from syncer.core.objects import Object
 from syncer.core.tenant_cluster import TenantCluster
+from syncer.core.unknown import Unknown
 
 if TYPE_CHECKING:
     from syncer.policy.sync_policy import SyncPolicy
@@ -55,8 +56,8 @@ class PodFacts:
 class View(Protocol):
     """One tenant's objects on both sides, by the names that the tenant uses.
 
-    Look-ups give copies. Whatever a plan has looked up is watched for it. What is there and cannot be read is
-    no object either; a plan that looked it up is held (`syncer.core.unknown`).
+    Look-ups give copies. Whatever a plan has looked up is watched for it. For what is there and cannot be
+    read they give `Unknown`: that is not None, and a plan that looked it up is held (`syncer.core.unknown`).
     """
 
     @property
@@ -66,10 +67,10 @@ class View(Protocol):
     @property
     def settings(self) -> SyncSettings: ...
 
-    def in_tenant(self, kind: str, namespace: str, name: str) -> Object | None:
+    def in_tenant(self, kind: str, namespace: str, name: str) -> Object | Unknown | None:
         """The tenant's object; None if there is none."""
 
-    def in_super(self, kind: str, namespace: str, name: str) -> Object | None:
+    def in_super(self, kind: str, namespace: str, name: str) -> Object | Unknown | None:
         """The super object by its tenant namespace (empty: cluster-scoped); None if there is none."""
 
     def super_pod(self, namespace: str, name: str) -> PodFacts | None:
@@ -105,11 +106,11 @@ class View(Protocol):
     def is_reserved_name(self, super_namespace: str) -> bool:
         """Whether the name of a super namespace is another tenant's, by all tenants' keys."""
 
-    def vnode_labels(self, name: str) -> Mapping[str, str] | None:
+    def vnode_labels(self, name: str) -> Mapping[str, str] | Unknown | None:
         """All labels of the tenant's vNode of this name; None if there is none."""
 
     def vnode_addresses(self, name: str) -> tuple[str, ...]:
         """The addresses of the tenant's vNode of this name; none if there is none."""
 
-    def super_namespace(self, namespace: str) -> str | None:
+    def super_namespace(self, namespace: str) -> str | Unknown | None:
         """The super namespace of a tenant's namespace, once it exists and is known to be the tenant's."""

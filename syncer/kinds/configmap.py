@@ -30,6 +30,7 @@ class ConfigMapSync:
 
     kind = KIND
     scope = Scope.NAMESPACED
+    holds_changes = True
 
     def super_name(self, name: str) -> str:
         return TENANT_ROOT_CA if name == ROOT_CA else name

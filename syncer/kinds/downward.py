@@ -29,6 +29,7 @@ from syncer.core.plan import (
     Side,
     Wait,
 )
+from syncer.core.unknown import Unknown
 from syncer.core.view import View
 from syncer.kinds import judgement
 from syncer.kinds.metadata import metadata_patch, super_object
@@ -66,6 +67,8 @@ def start(kind: SyncedKind, tenant: Object, view: View) -> Object | Wait | tuple
     """
     namespace = namespace_of(tenant)
     super_namespace = view.super_namespace(namespace)
+    if isinstance(super_namespace, Unknown):
+        return super_namespace.wait()
     if super_namespace is None:
         return Wait(WAITS_FOR_NAMESPACE, f"namespace {namespace} is not in the super cluster yet")
     refused = judgement.refusals(kind.kind, tenant, view)

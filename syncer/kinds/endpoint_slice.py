@@ -9,9 +9,11 @@ from daemonkit.kube.resources import ENDPOINT_SLICES, Key
 from syncer.core.objects import Object, SyncedKind, labels_of, metadata, namespace_of
 from syncer.core.pair import Pair
 from syncer.core.plan import NOTHING, Change, Plan, Refusal, Wait
+from syncer.core.unknown import if_known
 from syncer.core.view import View
 from syncer.kinds.downward import plan_down, plan_stay, start
 from syncer.kinds.endpoints import (
+    HOLDS_CHANGES,
     endpoint_refusals,
     has_selector,
     plan_end,
@@ -34,6 +36,7 @@ class EndpointSliceSync(SameName):
 
     kind = KIND
     scope = Scope.NAMESPACED
+    holds_changes = HOLDS_CHANGES
 
     def plan(self, key: Key, objects: Pair[Object], view: View) -> Plan:
         tenant, found = objects
@@ -60,10 +63,10 @@ def _has_twin(tenant: Object, view: View) -> tuple[Change, ...]:
     """What in the super cluster makes slices of the same Service, so that this one stays."""
     name = labels_of(tenant)[SERVICE_NAME]
     path = f"metadata.labels[{SERVICE_NAME}]"
-    service = view.in_tenant("Service", namespace_of(tenant), name)
+    service = if_known(view.in_tenant("Service", namespace_of(tenant), name))
     if service is not None and has_selector(service):
         return (Change(path, f"stays in this cluster: Service {name} has a selector, and leads to its pods"),)
-    if view.in_tenant("Endpoints", namespace_of(tenant), name) is not None:
+    if if_known(view.in_tenant("Endpoints", namespace_of(tenant), name)) is not None:
         return (Change(path, f"stays in this cluster: Endpoints {name} have the addresses of that Service"),)
     return ()
 

@@ -14,6 +14,7 @@ from daemonkit.kube.resources import Key, Resource
 from syncer.core.objects import Object, SyncedKind, name_of, namespace_of
 from syncer.core.pair import Pair
 from syncer.core.plan import NOTHING, Action, Delete, Half, Plan, Refusal, Wait
+from syncer.core.unknown import if_known
 from syncer.core.view import PodFacts, View
 from syncer.kinds.downward import owns, plan_down, plan_removal, start
 from syncer.kinds.port import KindSync, SameName, Scope
@@ -21,8 +22,11 @@ from syncer.policy import endpoints as policy
 
 KIND = SyncedKind(Resource("", "v1", "endpoints"), "Endpoints")
 
-
 WAITS_FOR_API_SERVER = "ApiServerNotKnown"
+
+# What they lead to may be another tenant's by now: a change of them takes addresses away, and never waits.
+# What they may have besides is judged by addresses that are known to be the tenant's.
+HOLDS_CHANGES = False
 
 
 class EndpointsSync(SameName):
@@ -30,16 +34,17 @@ class EndpointsSync(SameName):
 
     kind = KIND
     scope = Scope.NAMESPACED
+    holds_changes = HOLDS_CHANGES
 
     def plan(self, key: Key, objects: Pair[Object], view: View) -> Plan:
         tenant, found = objects
         if tenant is None:
             return NOTHING if found is None else plan_end(KIND, found, key[0], view)
-        service = view.in_tenant("Service", *key)
+        service = if_known(view.in_tenant("Service", *key))  # else only what is there loses addresses
         if service is not None and has_selector(service):
             if found is None or not owns(found, view, key[0]):
                 return NOTHING
-            below = view.in_super("Service", *key)
+            below = if_known(view.in_super("Service", *key))
             if below is not None and has_selector(below):
                 return NOTHING  # the super cluster's own controller has them, also if they were ours before
             # The selector is on its way, or does not go down: until then nobody else takes from what is ours

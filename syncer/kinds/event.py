@@ -19,6 +19,7 @@ from syncer.core.objects import (
 )
 from syncer.core.pair import Pair
 from syncer.core.plan import NOTHING, Create, Half, Patch, Plan, Side
+from syncer.core.unknown import if_known
 from syncer.core.view import View
 from syncer.kinds.downward import owns
 from syncer.kinds.metadata import domain_of
@@ -68,7 +69,7 @@ class EventSync(SameName):
 
 
 def _desired(key: Key, found: Object, view: View) -> Object | None:
-    super_namespace = view.super_namespace(key[0])
+    super_namespace = if_known(view.super_namespace(key[0]))
     involved = _reference(found.get("involvedObject"), key[0], super_namespace, view)
     if super_namespace is None or involved is None:
         return None
@@ -106,7 +107,8 @@ def _reference(ref: Any, namespace: str, super_namespace: str | None, view: View
     if ref.get("kind") not in _ABOUT and ref.get("kind") not in view.settings.custom_resources:
         return None
     kind, name = str(ref["kind"]), str(ref.get("name", ""))
-    tenant, found = view.in_tenant(kind, namespace, name), view.in_super(kind, namespace, name)
+    tenant = if_known(view.in_tenant(kind, namespace, name))
+    found = if_known(view.in_super(kind, namespace, name))
     if found is not None and ref.get("uid") and ref["uid"] != uid_of(found):
         return None  # about a former object of this name
     if tenant is not None:

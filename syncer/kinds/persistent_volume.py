@@ -25,6 +25,7 @@ from syncer.core.objects import (
 )
 from syncer.core.pair import Pair
 from syncer.core.plan import NOTHING, Action, Conflict, Create, Delete, Half, Patch, Plan, Side
+from syncer.core.unknown import if_known
 from syncer.core.view import View
 from syncer.kinds import upward
 from syncer.kinds.downward import owns
@@ -88,8 +89,8 @@ def _claim_of(found: Object, view: View) -> Object | None:
     namespace = view.tenant_namespace(str(ref.get("namespace", "")))
     if namespace is None or view.super_namespace(namespace) != ref.get("namespace"):
         return None
-    super_claim = view.in_super(_CLAIM, namespace, str(ref.get("name", "")))
-    claim = view.in_tenant(_CLAIM, namespace, str(ref.get("name", "")))
+    super_claim = if_known(view.in_super(_CLAIM, namespace, str(ref.get("name", ""))))
+    claim = if_known(view.in_tenant(_CLAIM, namespace, str(ref.get("name", ""))))
     if super_claim is None or claim is None or uid_of(super_claim) != ref.get("uid"):
         return None
     is_one = owns(super_claim, view, namespace) and annotations_of(super_claim)[keys.UID] == uid_of(claim)

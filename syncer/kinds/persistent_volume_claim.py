@@ -17,6 +17,7 @@ from daemonkit.kube.resources import Key, Resource
 from syncer.core.objects import Object, SyncedKind, annotations_of, metadata, name_of, namespace_of, uid_of
 from syncer.core.pair import Pair
 from syncer.core.plan import NOTHING, Action, Change, Patch, Plan, Refusal, Side, Wait
+from syncer.core.unknown import if_known
 from syncer.core.view import View
 from syncer.kinds import upward
 from syncer.kinds.downward import plan_down, plan_removal, start
@@ -87,7 +88,7 @@ def _class_change(tenant: Object, found: Object) -> tuple[Change, ...]:
 def _own_volume_refusal(tenant: Object, view: View) -> Refusal | None:
     """Why a claim stays that names a volume which the tenant made."""
     name = str((tenant.get("spec") or {}).get("volumeName") or "")
-    volume = view.in_tenant("PersistentVolume", "", name) if name else None
+    volume = if_known(view.in_tenant("PersistentVolume", "", name)) if name else None
     if volume is None or keys.UID in annotations_of(volume):
         return None
     what = f"PersistentVolume {name} was made in this cluster and exists here alone"
@@ -119,7 +120,7 @@ def _upward(tenant: Object, found: Object, view: View) -> tuple[Action, ...]:
 
 def _has_volume(name: str, found: Object, view: View) -> bool:
     """Whether the tenant has the volume that its claim got in the super cluster."""
-    volume = view.in_tenant("PersistentVolume", "", name)
+    volume = if_known(view.in_tenant("PersistentVolume", "", name))
     if volume is None or keys.UID not in annotations_of(volume):
         return False
     claim = (volume.get("spec") or {}).get("claimRef") or {}

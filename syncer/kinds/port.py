@@ -36,6 +36,9 @@ class KindSync(Protocol):
     def kind(self) -> SyncedKind: ...
     @property
     def scope(self) -> Scope: ...
+    @property
+    def holds_changes(self) -> bool:
+        """Whether a change of the super object waits while something that its plan looked up is unknown."""
 
     def super_name(self, name: str) -> str:
         """The name in the super cluster of the tenant's object of this name."""
@@ -51,7 +54,9 @@ class KindSync(Protocol):
 
 
 class SameName:
-    """For kinds whose objects have one name on both sides."""
+    """For kinds whose objects have one name on both sides. Their changes wait for what is unknown."""
+
+    holds_changes = True
 
     def super_name(self, name: str) -> str:
         return name

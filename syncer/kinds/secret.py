@@ -23,6 +23,7 @@ from syncer.core.objects import (
 )
 from syncer.core.pair import Pair
 from syncer.core.plan import NOTHING, Conflict, Half, Patch, Plan, Side
+from syncer.core.unknown import if_known
 from syncer.core.view import View
 from syncer.kinds.downward import owns, plan_down, plan_removal, start
 from syncer.kinds.port import KindSync, SameName, Scope
@@ -66,7 +67,7 @@ def _plan_without_tenant(key: Key, found: Object, view: View) -> Plan:
     """The removal; but upstream's copy of a token is kept current as long as the tenant has its Secret."""
     name, uid = annotations_of(found).get(keys.SECRET_NAME), labels_of(found).get(keys.SECRET_UID)
     if name and uid and name != key[1] and owns(found, view, key[0]):
-        source = view.in_tenant(KIND.kind, key[0], name)
+        source = if_known(view.in_tenant(KIND.kind, key[0], name))  # else the removal is held
         if source is not None and uid_of(source) == uid:
             actual = _owned(found)
             body = merge_patch(actual, with_foreign_fields(_owned(source), actual, found))

@@ -254,8 +254,9 @@ def _fresh_plan(session: TenantSession, item: SyncKey) -> dict[str, object] | No
     view = session.view()
     tenant = None if cached.tenant is None else cached.tenant.load()
     found = None if cached.super is None else cached.super.load()
-    plan = session.kinds[item[0]].plan((item[1], item[2]), Pair(tenant, found), view)
-    plan = unknown.hold(plan, view.unknown, item[0], has_tenant=tenant is not None)
+    sync = session.kinds[item[0]]
+    plan = sync.plan((item[1], item[2]), Pair(tenant, found), view)
+    plan = unknown.hold(plan, view.unknown, has_tenant=tenant is not None, holds_changes=sync.holds_changes)
     looked = sorted(view.looked) if plan.wait is not None else []
     return describe_plan(plan) | {
         "waitsFor": [

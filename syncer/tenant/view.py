@@ -8,6 +8,7 @@ from syncer.caches.super_cluster import API_SERVER, NODE, SuperCaches
 from syncer.core.objects import Object, labels_of
 from syncer.core.plan import Side
 from syncer.core.tenant_cluster import TenantCluster
+from syncer.core.unknown import Unknown
 from syncer.core.view import PodFacts, SyncSettings
 from syncer.kinds.port import KindSync
 from syncer.policy.sync_policy import SyncPolicy
@@ -47,8 +48,8 @@ class TenantView:
         self._super = super_cluster
         self._kinds = kinds
         self.looked: set[Lookup] = set()
-        self.unknown: dict[Lookup, str] = {}
-        """Of each that was looked up, is there and cannot be read: why. It is None to who asks."""
+        self.unknown: set[Unknown] = set()
+        """What was looked up, is there and cannot be read."""
 
     @property
     def tenant(self) -> TenantCluster:
@@ -63,31 +64,35 @@ class TenantView:
     def settings(self) -> SyncSettings:
         return self._session.settings
 
-    def in_tenant(self, kind: str, namespace: str, name: str) -> Object | None:
+    def in_tenant(self, kind: str, namespace: str, name: str) -> Object | Unknown | None:
         self.looked.add((Side.TENANT, kind, namespace, name))
         if kind not in self._kinds:
             return None
         return self._loaded(Side.TENANT, (kind, namespace, name))
 
-    def in_super(self, kind: str, namespace: str, name: str) -> Object | None:
+    def in_super(self, kind: str, namespace: str, name: str) -> Object | Unknown | None:
         self.looked.add((Side.SUPER, kind, namespace, name))
         self._note_owner(namespace)
         if kind not in self._kinds:
             return None
         return self._loaded(Side.SUPER, (kind, namespace, name))
 
-    def _loaded(self, side: Side, item: SyncKey) -> Object | None:
+    def _loaded(self, side: Side, item: SyncKey) -> Object | Unknown | None:
         caches = self._session.caches
         found = caches.of_tenant(item) if side is Side.TENANT else caches.of_super(item)
-        if found is None:
-            self._note_unknown(side, item)
-        return None if found is None else found.load()
+        return self._missing(side, item) if found is None else found.load()
 
-    def _note_unknown(self, side: Side, item: SyncKey) -> None:
+    def _missing(self, side: Side, item: SyncKey) -> Unknown | None:
+        """What stands for an object that no cache has: None if it is known that there is none."""
         unreadable = self._session.caches.unreadable(item)
         # Of the super object also where the tenant's is not known: it follows that.
         if unreadable is not None and side in (unreadable[0], Side.SUPER):
-            self.unknown[(unreadable[0], *item)] = unreadable[1].reason
+            return self._note(Unknown(unreadable[0], *item, unreadable[1].reason))
+        return None
+
+    def _note(self, unknown: Unknown) -> Unknown:
+        self.unknown.add(unknown)
+        return unknown
 
     def super_pod(self, namespace: str, name: str) -> PodFacts | None:
         self.looked.add((Side.SUPER, "Pod", namespace, name))
@@ -129,11 +134,13 @@ class TenantView:
         # Nothing notes this: what is refused so is looked at by each patrol.
         return self._session.namespaces.is_reserved_name(super_namespace)
 
-    def vnode_labels(self, name: str) -> Mapping[str, str] | None:
+    def vnode_labels(self, name: str) -> Mapping[str, str] | Unknown | None:
         found = self._vnode(name)
+        if found is not None:
+            return labels_of(found)
         if (failed := self._session.caches.nodes.decode_failures.get(("", name))) is not None:
-            self.unknown[(Side.TENANT, NODE, "", name)] = failed.reason
-        return None if found is None else labels_of(found)
+            return self._note(Unknown(Side.TENANT, NODE, "", name, failed.reason))
+        return None
 
     def vnode_addresses(self, name: str) -> tuple[str, ...]:
         found = self._vnode(name)
@@ -144,7 +151,7 @@ class TenantView:
         self.looked.add((Side.TENANT, NODE, "", name))
         return self._session.caches.vnode(name)
 
-    def super_namespace(self, namespace: str) -> str | None:
+    def super_namespace(self, namespace: str) -> str | Unknown | None:
         self._note_owner(namespace)
         self.looked.add((Side.TENANT, NAMESPACE, "", namespace))
         name = self._session.namespaces.owned(namespace)
@@ -152,10 +159,8 @@ class TenantView:
             return None
         owner, own = self._super.owner(name), self._session.caches.of_tenant((NAMESPACE, "", namespace))
         if own is None:
-            self._note_unknown(Side.TENANT, (NAMESPACE, "", namespace))
-        is_current = (
-            isinstance(owner, SuperNamespaceOwner) and own is not None and own.metadata.uid == owner.uid
-        )
+            return self._missing(Side.TENANT, (NAMESPACE, "", namespace))
+        is_current = isinstance(owner, SuperNamespaceOwner) and own.metadata.uid == owner.uid
         return name if is_current else None
 
     def _note_owner(self, namespace: str) -> None:

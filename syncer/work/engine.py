@@ -236,7 +236,9 @@ class Engine:
         planned = versions.tenant_version, versions.super_version
         view = session.view()
         plan = sync.plan((item[1], item[2]), objects, view)
-        plan = unknown.hold(plan, view.unknown, item[0], has_tenant=tenant is not None)
+        plan = unknown.hold(
+            plan, view.unknown, has_tenant=tenant is not None, holds_changes=sync.holds_changes
+        )
         if isinstance(session.policy, PolicyUnusable) and _creates_in_super(plan):
             plan = replace(plan, down=Half(wait=Wait("SyncPolicyUnusable", session.policy.message)))
         halves = {each: plan.half(each) for each in directions}

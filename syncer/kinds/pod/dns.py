@@ -5,6 +5,7 @@ from typing import Any
 
 from syncer.core.objects import Object, labels_of, namespace_of
 from syncer.core.plan import Wait
+from syncer.core.unknown import Unknown
 from syncer.core.view import PodDns, View
 from syncer.kinds.pod.env import cluster_ip
 from tenancy import keys
@@ -48,10 +49,16 @@ def _nameserver(tenant: Object, view: View) -> str | Wait:
     """
     network = labels_of(tenant).get(keys.ARKTOS_NETWORK) or keys.DEFAULT_NETWORK
     for name in (f"{_DNS_SERVICE}-{network}", _DNS_SERVICE):
-        address = cluster_ip(view.in_super("Service", _DNS_NAMESPACE, name))
+        found = view.in_super("Service", _DNS_NAMESPACE, name)
+        if isinstance(found, Unknown):
+            return found.wait()
+        address = cluster_ip(found)
         if address:
             return address
-        if cluster_ip(view.in_tenant("Service", _DNS_NAMESPACE, name)):
+        own = view.in_tenant("Service", _DNS_NAMESPACE, name)
+        if isinstance(own, Unknown):
+            return own.wait()
+        if cluster_ip(own):
             return Wait(WAITS_FOR_DNS, f"Service {_DNS_NAMESPACE}/{name} has no super cluster IP yet")
     return ""
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from syncer.core.objects import Object, copied, labels_of, namespace_of
 from syncer.core.plan import Refusal, Wait
+from syncer.core.unknown import Unknown
 from syncer.core.view import View
 from syncer.kinds import judgement
 from syncer.kinds.pod.affinity import translate_affinity
@@ -140,6 +141,8 @@ class PodEnvironment:
 def pod_environment(tenant: Object, view: View) -> PodEnvironment | Wait:
     """The variables of Services for containers of this pod."""
     api_service = view.in_super("Service", *API_SERVICE)
+    if isinstance(api_service, Unknown):
+        return api_service.wait()
     address = cluster_ip(api_service)
     if api_service is None or not address:
         return Wait(WAITS_FOR_API_SERVICE, "Service default/kubernetes has no super cluster IP yet")

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from syncer.core.objects import Object, annotations_of, labels_of, name_of, namespace_of, uid_of
+from syncer.core.unknown import if_known
 from syncer.core.view import View
 from syncer.kinds.configmap import ROOT_CA, TENANT_ROOT_CA
 from syncer.kinds.pod.metadata import MetadataRules, split_field_path
@@ -130,7 +131,8 @@ class SourceKeys:
     def _keys_of(self, kind: str, name: str) -> frozenset[str]:
         where = (kind, name)
         if where not in self._found:
-            data = (self._view.in_tenant(kind, self._namespace, name) or {}).get("data")
+            source = if_known(self._view.in_tenant(kind, self._namespace, name))
+            data = (source or {}).get("data")
             self._found[where] = frozenset(data if isinstance(data, dict) else ())
         return self._found[where]
 

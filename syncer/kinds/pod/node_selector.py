@@ -9,6 +9,7 @@ from typing import Any
 
 from syncer.core.objects import Object
 from syncer.core.plan import Wait
+from syncer.core.unknown import Unknown
 from syncer.core.view import View
 from syncer.policy.refusal_list import shown
 
@@ -32,6 +33,8 @@ def translate_node_selector(pod: Object, view: View) -> Wait | None:
         return None
     spec["nodeSelector"] = {key: value for key, value in selector.items() if key not in compared}
     labels = view.vnode_labels(node)
+    if isinstance(labels, Unknown):
+        return labels.wait()
     if labels is None:
         return Wait(NODE_SELECTOR_MISMATCH, f"there is no vNode {shown(node)}")
     for key, value in compared.items():

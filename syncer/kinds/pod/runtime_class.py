@@ -8,6 +8,7 @@ handler that the policy does not list. A super class counts only if it is publis
 from typing import Any
 
 from syncer.core.objects import Object, is_deleting, text_of_value
+from syncer.core.unknown import if_known
 from syncer.core.view import View
 from syncer.kinds.published import is_published
 
@@ -27,7 +28,7 @@ def translate_runtime_class(pod: Object, view: View) -> None:
     if spec["runtimeClassName"] in allowed.runtime_classes | {allowed.runtime_class}:
         return
     for name in (allowed.runtime_class, *sorted(allowed.runtime_classes)):
-        found = view.in_super(_KIND, "", name) if name else None
+        found = if_known(view.in_super(_KIND, "", name)) if name else None
         if found is not None and _is_of_handler(found, own.get("handler")):
             spec["runtimeClassName"] = name
             return
@@ -41,7 +42,7 @@ def remove_class_scheduling(pod: Object, view: View) -> Object | None:
     """
     spec = pod.get("spec")
     named = spec.get("runtimeClassName") if type(spec) is dict else None
-    own = view.in_tenant(_KIND, "", named) if type(named) is str and named else None
+    own = if_known(view.in_tenant(_KIND, "", named)) if type(named) is str and named else None
     if type(spec) is not dict or own is None:
         return None
     scheduling = _fields(own.get("scheduling"))

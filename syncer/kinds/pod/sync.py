@@ -36,6 +36,7 @@ from syncer.core.plan import (
     Side,
     Wait,
 )
+from syncer.core.unknown import Unknown
 from syncer.core.view import View
 from syncer.kinds import judgement
 from syncer.kinds.downward import WAITS_FOR_NAMESPACE, owns
@@ -113,6 +114,8 @@ def _plan_without_super_pod(tenant: Object, view: View) -> Plan:
         return Plan(up=Half((_delete(Side.TENANT, tenant, 0),)))
     namespace = namespace_of(tenant)
     super_namespace = view.super_namespace(namespace)
+    if isinstance(super_namespace, Unknown):
+        return Plan(Half(wait=super_namespace.wait()))
     if super_namespace is None:
         waiting = Wait(WAITS_FOR_NAMESPACE, f"namespace {namespace} is not in the super cluster yet")
         return Plan(Half(wait=waiting))

@@ -7,6 +7,7 @@ from typing import Any
 
 from syncer.core.objects import Object, labels_of, name_of, namespace_of, uid_of
 from syncer.core.plan import IssueTokens, Refusal, TokenRequest, Wait
+from syncer.core.unknown import Unknown
 from syncer.core.view import View
 from syncer.kinds.configmap import ROOT_CA, TENANT_ROOT_CA
 from syncer.kinds.pod.metadata import MetadataRules, downward_items, mounted_path
@@ -33,7 +34,10 @@ def missing_secret(tenant: Object, view: View) -> Wait | None:
         if not isinstance(source, dict) or source.get("optional"):
             continue
         name = str(source.get("secretName", ""))
-        if name and view.in_tenant("Secret", namespace, name) is None:
+        found = view.in_tenant("Secret", namespace, name) if name else None
+        if isinstance(found, Unknown):
+            return found.wait()
+        if name and found is None:
             return Wait(WAITS_FOR_SECRET, f'Error creating: Secret "{name}" not found')
     return None
 
@@ -117,6 +121,8 @@ def missing_tokens(tenant: Object, found: Object, view: View) -> IssueTokens | N
     if tokens.secret_name not in mounted:
         return None
     secret = view.in_super("Secret", tokens.namespace, tokens.secret_name)
+    if isinstance(secret, Unknown):
+        return tokens  # who has them issued reads the Secret itself
     is_there = secret is not None and labels_of(secret).get(keys.POD_TOKENS) == tokens.uid
     return None if is_there else tokens
 

@@ -15,6 +15,7 @@ from syncer.core.objects import Object
 from syncer.core.pair import Pair
 from syncer.core.plan import Create
 from syncer.core.tenant_cluster import TenantCluster
+from syncer.core.unknown import Unknown
 from syncer.core.view import PodFacts, SyncSettings
 from syncer.kinds import network, table
 from syncer.kinds.custom_resource import CustomResource, sync_of
@@ -224,11 +225,11 @@ class SizedView:
     def _size(self, place: str) -> int:
         return max(1, self.sizes.get(place, 0))
 
-    def in_tenant(self, kind: str, namespace: str, name: str) -> Object | None:
+    def in_tenant(self, kind: str, namespace: str, name: str) -> Object | Unknown | None:
         # Each is looked up once: what it has is read here, and not copied.
         return self._tenant_object(kind, name)
 
-    def in_super(self, kind: str, namespace: str, name: str) -> Object | None:
+    def in_super(self, kind: str, namespace: str, name: str) -> Object | Unknown | None:
         return copy.deepcopy(self._super_object(kind, name))
 
     def _tenant_object(self, kind: str, name: str) -> Object | None:
@@ -278,13 +279,13 @@ class SizedView:
     def tenant_namespace(self, super_namespace: str) -> str | None:
         return "ns" if super_namespace == SUPER_NAMESPACE else None
 
-    def vnode_labels(self, name: str) -> Mapping[str, str] | None:
+    def vnode_labels(self, name: str) -> Mapping[str, str] | Unknown | None:
         return {}
 
     def vnode_addresses(self, name: str) -> tuple[str, ...]:
         return ("192.0.2.1",)
 
-    def super_namespace(self, namespace: str) -> str | None:
+    def super_namespace(self, namespace: str) -> str | Unknown | None:
         found = self.tenant.super_namespace(namespace) if namespace else ""
         return found if isinstance(found, str) else None
 

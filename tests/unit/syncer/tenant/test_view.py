@@ -6,6 +6,7 @@ import pytest
 
 from daemonkit.kube.resources import NAMESPACES, NODES, SECRETS, SERVICES
 from syncer.core.plan import Side
+from syncer.core.unknown import Unknown
 from syncer.core.view import View
 from syncer.tenant.view import TenantView
 from syncer.tenant.waits import Lookup
@@ -74,7 +75,7 @@ async def test_each_look_up_notes_what_cannot_be_read() -> None:
         view = sessions_of(world)["red"].view()
         for _, look in _LOOKS.values():
             look(view)
-        assert view.unknown == {}
+        assert view.unknown == set()
         for storage, resource, namespace, name in (
             (plane.storage, SECRETS, "web", "x"),
             (world.super.storage, SERVICES, "red-web", "s"),
@@ -87,8 +88,9 @@ async def test_each_look_up_notes_what_cannot_be_read() -> None:
         await asyncio.sleep(5)
         for where, look in _LOOKS.values():
             view = sessions_of(world)["red"].view()
-            assert look(view) is None
-            assert view.unknown == {where: "too large: metadata.labels has more than 1000 entries"}
+            expected = Unknown(*where, "too large: metadata.labels has more than 1000 entries")
+            assert look(view) == expected
+            assert view.unknown == {expected}
 
 
 async def test_an_address_that_the_api_server_had_leads_nowhere() -> None:

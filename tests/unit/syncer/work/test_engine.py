@@ -83,7 +83,7 @@ class _AnsweringSession:
         return None
 
     def view(self) -> Any:
-        return SimpleNamespace(looked=set(), unknown={})
+        return SimpleNamespace(looked=set(), unknown=set())
 
     def note_looked(self, *_: object) -> None: ...
 
@@ -140,7 +140,7 @@ class _OneItem:
     def __init__(self, world: _AnsweringSession, plan: Plan = PLAN) -> None:
         any_world = cast("Any", world)
         self.plan = plan
-        self.kind = kind = cast("Any", SimpleNamespace(plan=lambda *_: self.plan))
+        self.kind = kind = cast("Any", SimpleNamespace(plan=lambda *_: self.plan, holds_changes=True))
         self._world, self._slots = any_world, Slots(1)
         metrics, kinds = SyncerMetrics(), {"Pod": kind}
         writer = ActionWriter(kinds, metrics, any_world, any_world, self._slots)
