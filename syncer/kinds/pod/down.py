@@ -63,7 +63,9 @@ class SuperPod:
 def super_pod(tenant: Object, super_namespace: str, view: View) -> SuperPod | Wait | tuple[Refusal, ...]:
     """The super pod of a tenant's pod."""
     tenant = copied(tenant)  # what follows changes it, step by step
-    translate_runtime_class(tenant, view)
+    unknown_class = translate_runtime_class(tenant, view)
+    if unknown_class is not None:
+        return unknown_class
     mismatch = translate_node_selector(tenant, view)
     refused = judgement.refusals(KIND.kind, tenant, view) + policy.refusals(tenant, view.policy)
     refused_paths = {each.path for each in refused}

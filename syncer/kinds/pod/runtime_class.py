@@ -8,33 +8,41 @@ handler that the policy does not list. A super class counts only if it is publis
 from typing import Any
 
 from syncer.core.objects import Object, is_deleting, text_of_value
-from syncer.core.unknown import if_known
+from syncer.core.plan import Wait
+from syncer.core.unknown import Unknown
 from syncer.core.view import View
 from syncer.kinds.published import is_published
 
 _KIND = "RuntimeClass"
 
 
-def translate_runtime_class(pod: Object, view: View) -> None:
+def translate_runtime_class(pod: Object, view: View) -> Wait | None:
     """Give a tenant's new pod the class of the super cluster; one that has none there stays, to be refused.
+
+    Returns what it waits for: one that cannot be read may be the class, and is no reason to refuse the pod.
 
     What the policy lists by its name is meant by that name, whatever class the tenant has of it. Among
     classes of one handler the forced one comes first, then the first by its name.
     """
     own = remove_class_scheduling(pod, view)
+    if isinstance(own, Unknown):
+        return own.wait()
     if own is None:
-        return
+        return None
     spec, allowed = pod["spec"], view.policy.pods
     if spec["runtimeClassName"] in allowed.runtime_classes | {allowed.runtime_class}:
-        return
+        return None
     for name in (allowed.runtime_class, *sorted(allowed.runtime_classes)):
-        found = if_known(view.in_super(_KIND, "", name)) if name else None
+        found = view.in_super(_KIND, "", name) if name else None
+        if isinstance(found, Unknown):
+            return found.wait()
         if found is not None and _is_of_handler(found, own.get("handler")):
             spec["runtimeClassName"] = name
-            return
+            return None
+    return None
 
 
-def remove_class_scheduling(pod: Object, view: View) -> Object | None:
+def remove_class_scheduling(pod: Object, view: View) -> Object | Unknown | None:
     """Take from a pod what the tenant's admission gave it for its class, and return that class.
 
     The super cluster's admission gives it what the super class has, and refuses a selector that differs.
@@ -42,9 +50,9 @@ def remove_class_scheduling(pod: Object, view: View) -> Object | None:
     """
     spec = pod.get("spec")
     named = spec.get("runtimeClassName") if type(spec) is dict else None
-    own = if_known(view.in_tenant(_KIND, "", named)) if type(named) is str and named else None
-    if type(spec) is not dict or own is None:
-        return None
+    own = view.in_tenant(_KIND, "", named) if type(named) is str and named else None
+    if type(spec) is not dict or own is None or isinstance(own, Unknown):
+        return own
     scheduling = _fields(own.get("scheduling"))
     if selector := _fields(scheduling.get("nodeSelector")):
         chosen = _fields(spec.get("nodeSelector"))

@@ -10,6 +10,7 @@ from typing import Any
 
 from syncer.core.objects import Object, annotations_of, name_of, namespace_of, text_of_value, uid_of
 from syncer.core.plan import Action, Patch, Refusal, Side, Wait
+from syncer.core.unknown import Unknown
 from syncer.core.view import View
 from syncer.kinds import judgement
 from syncer.kinds.pod.down import annotations_refusal, ephemeral_containers
@@ -39,7 +40,7 @@ def plan_updates(
     The policy is asked only about a change: a pod that is there stays as it was allowed.
     """
     tenant = {**tenant, "spec": dict(tenant["spec"])}
-    remove_class_scheduling(tenant, view)
+    runtime_class = remove_class_scheduling(tenant, view)
     wanted = super_metadata(tenant, namespace_of(found), view)
     meta = pod_metadata_patch(wanted, found, view)
     spec = _spec_patch(tenant, found)
@@ -50,6 +51,8 @@ def plan_updates(
     ready = (_patch(found, {"status": {"conditions": gates}}, subresource="status"),) if gates else ()
     if not (meta or spec or sizes or added):
         return ready, (), None
+    if isinstance(runtime_class, Unknown):
+        return ready, (), runtime_class.wait()  # part of it may be of the class alone
     refused = judgement.refusals(KIND.kind, tenant, view) + policy.refusals(tenant, view.policy, found)
     if meta and annotation_bytes(wanted) > MAX_ANNOTATION_BYTES:
         refused += (annotations_refusal(),)

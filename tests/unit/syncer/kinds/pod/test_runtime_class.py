@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from devkit.syncer.fake_view import FakeView
 from syncer.core.objects import Object
-from syncer.core.plan import Refusal
+from syncer.core.plan import Refusal, Side
+from syncer.core.unknown import Unknown
 from syncer.policy import patterns
 from syncer.policy.sync_policy import DEFAULT, PodPolicy
 from tenancy import keys
@@ -181,3 +182,25 @@ def test_no_pod_reaches_a_handler_that_is_not_allowed(
         reached = found.actions[-1].body["spec"].get("runtimeClassName", "")  # type: ignore[union-attr]
         assert reached in {*listed, forced}
         assert name in ("", reached) or name in listed or handlers[reached] == handler
+
+
+@pytest.mark.parametrize("unknown", [(Side.TENANT, "mine"), (Side.SUPER, "kata")])
+def test_a_pod_waits_for_a_class_that_cannot_be_read(unknown: tuple[Side, str]) -> None:
+    """It may be one that the policy lists: that is no reason to refuse the pod."""
+    side, name = unknown
+    found = seen(KATA, RUNC)
+    found.unreadable = frozenset({Unknown(side, "RuntimeClass", "", name, "too large")})
+    (unreadable,) = found.unreadable
+    result = plan(MINE, None, found)
+    assert (result.refusals, result.wait, result.actions) == ((), unreadable.wait(), ())
+
+
+def test_a_changed_pod_waits_for_a_class_that_cannot_be_read() -> None:
+    found = seen(KATA)
+    below = super_pod(MINE, found)
+    changed = copy.deepcopy(MINE)
+    changed["spec"]["tolerations"] = [TOLERATION]
+    unreadable = Unknown(Side.TENANT, "RuntimeClass", "", "mine", "too large")
+    found.unreadable = frozenset({unreadable})
+    result = plan(changed, below, found)
+    assert (result.refusals, result.wait, result.down.actions) == ((), unreadable.wait(), ())
