@@ -7,8 +7,11 @@ resumes them. Once a slice is used up they wait, and `turns` decides whose is ne
 without a coroutine is charged by `Account.charge`, by who measures it (vn-agent's sockets); the tenant's next
 turn pays for that too.
 
-The clock is the thread's processor time: on a busy machine a tenant must not pay for what other processes do.
-Reading it takes 0.3 to 0.6 us; steps take 20 us and more.
+What counts is the thread's processor time: on a busy machine a tenant must not pay for what other processes
+do. Reading that clock is a system call of 0.3 to 0.7 us, and most steps are short. So a step of less than
+SHORT_STEP_NS by the wall clock, which is read without a system call, counts as that long: no other process
+can have had more of it. A longer one counts as no more than what the thread used since a reading that is at
+most READING_AGE_NS older than the step.
 """
 
 import asyncio
@@ -17,56 +20,47 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any, TypeVar
 
-from daemonkit.fairness.lease import Lease
-from daemonkit.fairness.turns import SLICE_NS, Turns
+from daemonkit.fairness.turns import SLICE_NS, FairShare, Turns
 
 T = TypeVar("T")
+
+SHORT_STEP_NS = 50_000
+READING_AGE_NS = 1_000_000
 
 
 class TenantScheduler:
     """Schedules the steps of one event loop. `open` an account for each tenant, and one for other work."""
 
+    __slots__ = ("_clock_ns", "_is_due", "_read_ns", "clock_ns", "read_until_ns", "turns")
+
     def __init__(
-        self, *, clock_ns: Callable[[], int] = time.thread_time_ns, slice_ns: int = SLICE_NS
+        self,
+        *,
+        clock_ns: Callable[[], int] = time.monotonic_ns,
+        processor_clock_ns: Callable[[], int] = time.thread_time_ns,
+        slice_ns: int = SLICE_NS,
     ) -> None:
         self.clock_ns = clock_ns
-        self._turns: Turns[Account] = Turns(slice_ns)
+        self.turns: Turns[Account] = Turns(slice_ns)
+        self.read_until_ns = -1  # when the last reading of the processor clock is too old
+        self._clock_ns = processor_clock_ns
+        self._read_ns = 0
         self._is_due = False
 
     def open(self, name: str, weight: int = 1) -> "Account":
         """An account with a share of `weight`, from 1 to 100. Close it when its last coroutine has ended."""
         account = Account(self, name)
-        self._turns.set_weight(account, weight)
+        self.turns.set_weight(account, weight)
         return account
 
-    def set_weight(self, account: "Account", weight: int) -> None:
-        """Give an account another share, from its next turn on."""
-        self._turns.set_weight(account, weight)
+    def read(self, now_ns: int) -> int:
+        """Read the processor clock. Returns what the thread used since the last reading."""
+        last_ns, self._read_ns = self._read_ns, self._clock_ns()
+        self.read_until_ns = now_ns + READING_AGE_NS
+        return self._read_ns - last_ns
 
-    def may_go_on(self) -> bool:
-        """Whether a step may begin at once."""
-        return self._turns.may_go_on()
-
-    def wait(self, account: "Account") -> None:
-        """A step of an account waits for its turn."""
-        self._turns.wait(account)
-        self._have_next_slice()
-
-    def must_give_back(self, account: "Account", reserved_ns: int) -> bool:
-        """Whether a step that has its turn must wait for another."""
-        return self._turns.must_give_back(account, reserved_ns)
-
-    def charge(self, account: "Account", took_ns: int, reserved_ns: int) -> None:
-        """A step has ended."""
-        self._turns.charge(account, took_ns, reserved_ns)
-        if self._turns.is_over:
-            self._have_next_slice()
-
-    def close(self, account: "Account") -> None:
-        """Forget an account."""
-        self._turns.remove(account)
-
-    def _have_next_slice(self) -> None:
+    def have_next_slice(self) -> None:
+        """The slice is used up, or a step waits."""
         if not self._is_due:
             self._is_due = True
             # Behind what is ready now, and behind the steps that the last slice has admitted.
@@ -74,32 +68,32 @@ class TenantScheduler:
 
     def _next_slice(self) -> None:
         self._is_due = False
-        turns = self._turns
+        turns = self.turns
         turns.begin_slice()
         while (account := turns.first()) is not None:
             waiter = account.next_waiter()
             if waiter is None:
                 turns.leave()
             else:
-                turns.add_debt(account, account.take_debt())
                 waiter.set_result(turns.take(stays=account.has_waiters))
         if turns.are_any_waiting:
-            self._have_next_slice()
+            self.have_next_slice()
 
 
-class Account:
+class Account(FairShare):
     """What is done for one tenant. `used_ns` is the processor time of its steps, and of what was charged."""
 
-    __slots__ = ("_debt_ns", "_is_in_step", "_lease", "_scheduler", "_waiters", "name", "used_ns")
+    __slots__ = ("_debt_ns", "_is_in_step", "_is_open", "_scheduler", "_waiters", "name", "used_ns")
 
     def __init__(self, scheduler: TenantScheduler, name: str) -> None:
+        super().__init__()
         self.name = name
         self.used_ns = 0
         self._is_in_step = False
+        self._is_open = True
         self._scheduler = scheduler
         self._debt_ns = 0
         self._waiters: deque[asyncio.Future[int]] = deque()
-        self._lease = Lease(lambda: scheduler.close(self))
 
     def run(self, coro: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
         """The same coroutine, charged and in turns. Await it, or have a task of it.
@@ -114,19 +108,16 @@ class Account:
         self.used_ns += took_ns
         self._debt_ns += took_ns
 
-    def take_debt(self) -> int:
-        """What was charged since the last call, in nanoseconds."""
-        debt_ns, self._debt_ns = self._debt_ns, 0
-        return debt_ns
-
     def set_weight(self, weight: int) -> None:
         """Have another share, from 1 to 100."""
-        if self._lease.is_held:
-            self._scheduler.set_weight(self, weight)
+        if self._is_open:
+            self._scheduler.turns.set_weight(self, weight)
 
     def close(self) -> None:
         """End the account. A coroutine that is left over is charged, and waits for no turn."""
-        self._lease.release()
+        if self._is_open:
+            self._is_open = False
+            self._scheduler.turns.remove(self)
         while (waiter := self.next_waiter()) is not None:
             waiter.set_result(0)
 
@@ -142,47 +133,68 @@ class Account:
                 return waiter
         return None
 
+    def _may_go_on(self, turns: "Turns[Account]") -> bool:
+        if self._debt_ns:
+            turns.add_debt(self, self._debt_ns)
+            self._debt_ns = 0
+        return turns.may_go_on(self)
+
     def steps(self, coro: Coroutine[Any, Any, T]) -> Generator[Any, Any, T]:
         """Resume `coro` until it ends."""
-        scheduler, clock_ns = self._scheduler, self._scheduler.clock_ns
+        scheduler, send = self._scheduler, coro.send
+        turns, clock_ns = scheduler.turns, scheduler.clock_ns
         error: BaseException | None = None
         while True:
-            reserved_ns = 0
-            # Driven by another coroutine of the account, which has its turn.
-            is_part = self._is_in_step
-            is_free = is_part or isinstance(error, asyncio.CancelledError) or not self._lease.is_held
-            if not is_free and not scheduler.may_go_on():
-                waiter = asyncio.get_running_loop().create_future()
-                self._waiters.append(waiter)
-                scheduler.wait(self)
+            if self._is_in_step:
+                # Driven by another coroutine of the account, which has its turn and is charged.
                 try:
-                    yield from waiter
-                # What it was resumed with is lost, as with a task that asyncio was about to resume.
-                except asyncio.CancelledError as cancelled:
-                    error = cancelled
-                if waiter.done() and not waiter.cancelled():
-                    reserved_ns = waiter.result()
-                    if error is None and scheduler.must_give_back(self, reserved_ns):
-                        continue
-            begun_ns = 0 if is_part else clock_ns()
-            self._is_in_step = True
-            try:
-                found = coro.send(None) if error is None else coro.throw(error)
-            except StopIteration as end:
-                returned: T = end.value
-                return returned
-            finally:
-                if not is_part:
+                    found = send(None) if error is None else coro.throw(error)
+                except StopIteration as end:
+                    returned: T = end.value
+                    return returned
+            else:
+                reserved_ns = 0
+                while self._is_open and not isinstance(error, asyncio.CancelledError):
+                    if self._may_go_on(turns):
+                        break
+                    waiter = asyncio.get_running_loop().create_future()
+                    self._waiters.append(waiter)
+                    turns.wait(self)
+                    scheduler.have_next_slice()
+                    try:
+                        yield from waiter
+                    # What it was resumed with is lost, as with a task that asyncio was about to resume.
+                    except asyncio.CancelledError as cancelled:
+                        error = cancelled
+                    if waiter.done() and not waiter.cancelled():
+                        reserved_ns = waiter.result()
+                        if error is not None or not turns.must_give_back(self, reserved_ns):
+                            break
+                        reserved_ns = 0
+                begun_ns = clock_ns()
+                if begun_ns > scheduler.read_until_ns:
+                    scheduler.read(begun_ns)
+                self._is_in_step = True
+                try:
+                    found = send(None) if error is None else coro.throw(error)
+                except StopIteration as end:
+                    returned = end.value
+                    return returned
+                finally:
                     self._is_in_step = False
-                    took_ns = clock_ns() - begun_ns
+                    ended_ns = clock_ns()
+                    took_ns = ended_ns - begun_ns
+                    if took_ns > SHORT_STEP_NS:
+                        took_ns = min(took_ns, scheduler.read(ended_ns))
                     self.used_ns += took_ns
-                    if self._lease.is_held:
-                        scheduler.charge(self, took_ns, reserved_ns)
-            error = None
-            if found is None and not is_part and self._lease.is_held and not scheduler.may_go_on():
-                continue  # a sleep of 0 s: to wait for a turn is one
+                    if self._is_open and turns.charge(self, took_ns, reserved_ns):
+                        scheduler.have_next_slice()
+                if found is None and self._is_open and not turns.may_go_on(self):
+                    error = None
+                    continue  # a sleep of 0 s: to wait for a turn is one
             try:
                 yield found
+                error = None
             except BaseException as raised:  # noqa: BLE001 - it is the coroutine's to see
                 error = raised
 

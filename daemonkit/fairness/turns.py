@@ -4,18 +4,22 @@
 A *step* is what is done for one member between two returns to the loop. Steps are begun as they come while
 they are few. Those of a *slice* end with the step that exceeds it: what is left waits, the loop looks after
 all else (status pages, signals, timers), and the next slice begins with the member that has used least of its
-share. A member that comes back from idleness has no claim on the time that it did not use.
+share.
+
+A member's *place* is what it has used, divided by its weight. The lowest place of those that work is the
+*floor*, and who is more than a slice above it begins no step, even if nobody waits at the moment: the next
+step of a member on the floor is on its way, mostly, and would find the loop taken. Nobody waits for long for
+one that does not come: after HELD_SLICES iterations of the loop without any step the absent ones do not work
+any more. Who comes back begins at the floor: it has no claim on the time that it did not use.
 
 What a step takes is known when it has ended, and several are begun in a slice. So a turn counts as the last
-ones of its member until then, and the difference counts at its next turn.
+ones of its member until then, and the difference is added when it has ended.
 """
 
-from collections.abc import Hashable
+import heapq
 from typing import Generic, TypeVar
 
-from daemonkit.fairness.weighted_round_robin import WeightedRoundRobin
-
-T = TypeVar("T", bound=Hashable)
+from daemonkit.fairness.weighted_round_robin import MAX_WEIGHT
 
 # Steps of one iteration of the loop. An iteration itself takes 0.03 ms, which is a thirtieth; a neighbour
 # waits for one slice and one step at each of the some ten steps between its object and the super cluster's.
@@ -23,114 +27,174 @@ SLICE_NS = 1_000_000
 # The ceiling of a step, and so what a member may owe beyond its turn. With a larger debt a tenant would wait
 # for processor time that it used while no other tenant had work.
 MAX_STEP_NS = 20_000_000
+# Iterations between what a socket has received and the step that waits for it: asyncio calls back behind what
+# is ready already, and resumes the task in the next iteration.
+HELD_SLICES = 2
 # Of a member that has not taken a step yet: a response that is read and decoded.
 _FIRST_ESTIMATE_NS = 100_000
 _MIN_ESTIMATE_NS = 10_000
 
 
-class _Use:
-    """What a member owes, and what its steps take."""
+class FairShare:
+    """One of those that share the loop. All is kept by its `Turns`."""
 
-    __slots__ = ("estimate_ns", "owed_ns", "period")
+    __slots__ = ("estimate_ns", "is_at_work", "place_ns", "weight")
 
     def __init__(self) -> None:
-        self.owed_ns = 0
-        self.estimate_ns = _FIRST_ESTIMATE_NS
-        self.period = 0
+        self.place_ns = 0
+        self.estimate_ns = _FIRST_ESTIMATE_NS  # of its next step
+        self.weight = 1
+        self.is_at_work = False
 
 
-class Turns(Generic[T]):
+M = TypeVar("M", bound=FairShare)
+
+
+class Turns(Generic[M]):
     """`may_go_on` before each step, else `wait`; `charge` after it. Between two slices: `begin_slice`, then
-    `first` and `take` until there is none."""
+    `first`, and `take` or `leave`, until there is none."""
+
+    __slots__ = (
+        "_at_work",
+        "_count",
+        "_entries",
+        "_held",
+        "_limit_ns",
+        "_minimum_ns",
+        "_slice_ns",
+        "_spent_ns",
+        "_used_ns",
+        "_waiting",
+    )
 
     def __init__(self, slice_ns: int = SLICE_NS) -> None:
         self._slice_ns = slice_ns
-        self._order: WeightedRoundRobin[T] = WeightedRoundRobin()
-        self._uses: dict[T, _Use] = {}
+        self._at_work: list[M] = []
+        self._minimum_ns = 0
+        self._limit_ns = slice_ns
+        self._waiting: dict[M, int] = {}  # since which count; of equal places, the lowest is first
+        self._count = 0
+        # A heap of those that wait by place and count, as of the slice's beginning: places change in it.
+        self._entries: list[tuple[int, int, M]] = []
+        self._held = 0  # slices without a step, one after the other
         self._spent_ns = 0  # with what is reserved for steps that have not ended
         self._used_ns = 0  # without
-        self._period = 0  # counts the slices that began without a waiting member: debts end with each
 
-    def set_weight(self, member: T, weight: int) -> None:
-        """A member's share beside others, from 1 to 100; 1 unless set."""
-        self._order.set_weight(member, weight)
+    def set_weight(self, member: M, weight: int) -> None:
+        """A member's share beside others, from 1 to 100; 1 unless set. Those beyond are the next ones."""
+        member.weight = min(max(weight, 1), MAX_WEIGHT)
 
-    def remove(self, member: T) -> None:
+    def remove(self, member: M) -> None:
         """Forget a member; nothing happens if it is none."""
-        self._order.remove(member)
-        self._uses.pop(member, None)
-
-    @property
-    def is_over(self) -> bool:
-        """Whether the slice is used up."""
-        return self._spent_ns >= self._slice_ns
+        if member.is_at_work:
+            member.is_at_work = False
+            self._at_work.remove(member)
+        self._waiting.pop(member, None)
 
     @property
     def are_any_waiting(self) -> bool:
-        return len(self._order) > 0
+        return bool(self._waiting)
 
-    def may_go_on(self) -> bool:
-        """Whether a step may begin at once: the slice has time left, and no member waits."""
-        return self._spent_ns < self._slice_ns and not len(self._order)
+    def may_go_on(self, member: M) -> bool:
+        """Whether a step may begin at once: the slice has time left, no member waits, and none at work is
+        more than a slice behind this one."""
+        return self._spent_ns < self._slice_ns and not self._waiting and member.place_ns <= self._limit_ns
 
-    def wait(self, member: T) -> None:
+    def wait(self, member: M) -> None:
         """A step of a member waits for its turn."""
-        self._order.add(member)
+        if not member.is_at_work:
+            self._begin_work(member)
+        if member not in self._waiting:
+            self._count += 1
+            self._waiting[member] = self._count
 
-    def charge(self, member: T, took_ns: int, reserved_ns: int = 0) -> None:
-        """A step has ended. `reserved_ns` is what `take` returned for it, 0 for one that did not wait."""
-        use = self._use_of(member)
-        self._used_ns += took_ns
-        self._spent_ns = max(0, self._spent_ns + took_ns - reserved_ns)
-        use.owed_ns = min(use.owed_ns + took_ns - reserved_ns, MAX_STEP_NS)
+    def charge(self, member: M, took_ns: int, reserved_ns: int = 0) -> bool:
+        """A step has ended. `reserved_ns` is what `take` returned for it, 0 for one that did not wait.
+        Returns whether the slice is used up."""
+        if not member.is_at_work:
+            self._begin_work(member)
         # Slowly down and at once up: a member must not get many turns for the price of short ones.
-        use.estimate_ns = max(took_ns, use.estimate_ns - (use.estimate_ns >> 3), _MIN_ESTIMATE_NS)
+        estimate_ns = member.estimate_ns
+        estimate_ns -= estimate_ns >> 3
+        if took_ns > estimate_ns:
+            estimate_ns = took_ns
+        member.estimate_ns = estimate_ns if estimate_ns > _MIN_ESTIMATE_NS else _MIN_ESTIMATE_NS
+        place_ns = member.place_ns + (took_ns - reserved_ns) // member.weight
+        most_ns = self._limit_ns + MAX_STEP_NS
+        member.place_ns = place_ns if place_ns < most_ns else most_ns
+        self._used_ns += took_ns
+        spent_ns = self._spent_ns + took_ns - reserved_ns
+        self._spent_ns = spent_ns if spent_ns > 0 else 0
+        return spent_ns >= self._slice_ns
 
-    def add_debt(self, member: T, took_ns: int) -> None:
+    def add_debt(self, member: M, took_ns: int) -> None:
         """Something that was no step was done for a member. It counts at its next turn."""
-        use = self._use_of(member)
-        use.owed_ns = min(use.owed_ns + took_ns, MAX_STEP_NS)
+        place_ns = max(member.place_ns, self._minimum_ns) + took_ns // member.weight
+        member.place_ns = min(place_ns, self._limit_ns + MAX_STEP_NS)
 
-    def must_give_back(self, member: T, reserved_ns: int) -> bool:
+    def must_give_back(self, member: M, reserved_ns: int) -> bool:
         """Whether a step that took its turn must wait for another one after all, as those before it in the
         slice took longer than was reserved. Its turn costs nothing then."""
         if self._used_ns < self._slice_ns:
             return False
-        use = self._use_of(member)
-        use.owed_ns -= reserved_ns
+        member.place_ns -= reserved_ns // member.weight
         return True
 
     def begin_slice(self) -> None:
         """The event loop had control: waiting members may take turns again."""
+        if self._used_ns or not self._waiting:
+            self._held = 0
+        else:
+            self._held += 1
+            if self._held >= HELD_SLICES:
+                self._end_work_of_missing()
         self._spent_ns = self._used_ns = 0
-        if not len(self._order):
-            self._period += 1
+        if self._at_work:
+            new_ns = min([member.place_ns for member in self._at_work])
+            if new_ns > self._minimum_ns:
+                self._minimum_ns = new_ns
+                self._limit_ns = new_ns + self._slice_ns
+        self._entries = [(member.place_ns, count, member) for member, count in self._waiting.items()]
+        heapq.heapify(self._entries)
 
-    def first(self) -> T | None:
-        """The member whose turn it is; None if the slice is used up, or none waits."""
-        return None if self.is_over else self._order.first()
+    def first(self) -> M | None:
+        """The member whose turn it is; None if the slice is used up, none waits, or those that wait are
+        held."""
+        if self._spent_ns >= self._slice_ns or not self._entries:
+            return None
+        place_ns, _, member = self._entries[0]
+        return member if place_ns <= self._limit_ns else None
 
     def take(self, *, stays: bool) -> int:
         """The first member takes its turn, and waits for another if it stays. Returns what is reserved, in
         nanoseconds, and to be given to `charge`."""
-        member = self._order.first()
-        if member is None:
-            return 0
-        use = self._use_of(member)
-        cost_ns = use.owed_ns + use.estimate_ns
-        use.owed_ns = min(cost_ns, 0)
-        self._order.take_turn(stays, max(cost_ns, 0))
-        self._spent_ns += use.estimate_ns
-        return use.estimate_ns
+        member = self._entries[0][2]
+        reserved_ns = member.estimate_ns
+        member.place_ns += reserved_ns // member.weight
+        self._spent_ns += reserved_ns
+        if stays:
+            self._count += 1
+            self._waiting[member] = self._count
+            heapq.heapreplace(self._entries, (member.place_ns, self._count, member))
+        else:
+            self.leave()
+        return reserved_ns
 
     def leave(self) -> None:
         """The first member does not want its turn any more."""
-        self._order.take_turn(stays=False, cost=0)
+        del self._waiting[heapq.heappop(self._entries)[2]]
 
-    def _use_of(self, member: T) -> _Use:
-        use = self._uses.get(member)
-        if use is None:
-            use = self._uses[member] = _Use()
-        if use.period != self._period:
-            use.period, use.owed_ns = self._period, 0
-        return use
+    def _begin_work(self, member: M) -> None:
+        member.is_at_work = True
+        self._at_work.append(member)
+        if member.place_ns < self._minimum_ns:
+            member.place_ns = self._minimum_ns
+
+    def _end_work_of_missing(self) -> None:
+        staying = list[M]()
+        for member in self._at_work:
+            if member in self._waiting:
+                staying.append(member)
+            else:
+                member.is_at_work = False
+        self._at_work = staying

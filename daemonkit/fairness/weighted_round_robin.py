@@ -72,13 +72,10 @@ class WeightedRoundRobin(Generic[T]):
         """The member whose turn it is; None if none waits."""
         return self._entries[0][2] if self._entries else None
 
-    def take_turn(self, stays: bool = True, cost: int = 1) -> None:
-        """End the turn of the first member. Unless it stays, it is paused until it is added again.
-
-        `cost` is what the turn took, in a unit in which all turns are counted; by default turns are alike.
-        """
+    def take_turn(self, stays: bool = True) -> None:
+        """End the turn of the first member. Unless it stays, it is paused until it is added again."""
         self._place, _, member = self._entries[0]
-        place = self._place + cost * self._strides.get(member, _ROTATION)
+        place = self._place + self._strides.get(member, _ROTATION)
         if stays:
             self._count += 1
             heapq.heapreplace(self._entries, (place, self._count, member))

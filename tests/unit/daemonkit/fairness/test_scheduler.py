@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from daemonkit.fairness.scheduler import Account, TenantScheduler
+from daemonkit.fairness.scheduler import READING_AGE_NS, SHORT_STEP_NS, Account, TenantScheduler
 from daemonkit.tasks import Tasks
 
 SLICE_NS = 1_000_000
@@ -24,7 +24,9 @@ class Clock:
 class SharedLoop:
     def __init__(self) -> None:
         self.clock = Clock()
-        self.scheduler = TenantScheduler(clock_ns=self.clock, slice_ns=SLICE_NS)
+        self.scheduler = TenantScheduler(
+            clock_ns=self.clock, processor_clock_ns=self.clock, slice_ns=SLICE_NS
+        )
         self.order: list[str] = []
 
     async def work(self, name: str, steps: int, step_ns: int) -> int:
@@ -247,3 +249,50 @@ async def test_what_was_charged_is_paid_by_the_next_turns() -> None:
         await asyncio.sleep(0)  # pace: iterations are counted
     await tasks.close(1)
     assert 9 <= world.order.count("other") - world.order.count("charged") <= 12
+
+
+@pytest.mark.asyncio
+async def test_an_interrupted_step_costs_processor_time() -> None:
+    """Of the machine's other processes the tenant has no fault. A short step counts by the wall clock, which
+    is cheaper to read; no more of it can be another process'."""
+    wall, processor = Clock(), Clock()
+    scheduler = TenantScheduler(clock_ns=wall, processor_clock_ns=processor)
+    account = scheduler.open("a")
+
+    async def work(wall_ns: int, processor_ns: int) -> None:
+        wall.now_ns += wall_ns
+        processor.now_ns += processor_ns
+
+    processor.now_ns = 10**12  # of other work, before the first step
+    await account.run(work(8_000_000, 700_000))
+    assert account.used_ns == 700_000
+    await account.run(work(SHORT_STEP_NS, SHORT_STEP_NS // 2))
+    assert account.used_ns == 700_000 + SHORT_STEP_NS
+    wall.now_ns += READING_AGE_NS
+    processor.now_ns += READING_AGE_NS
+    await account.run(work(8_000_000, 700_000))
+    assert account.used_ns == 2 * 700_000 + SHORT_STEP_NS
+
+
+@pytest.mark.asyncio
+async def test_a_long_step_leaves_the_loop_to_a_neighbour() -> None:
+    """Both always have work. The neighbour's comes by two calls of the loop, as from a socket."""
+    world = SharedLoop()
+    long, short = world.scheduler.open("long"), world.scheduler.open("short")
+    tasks = Tasks("t")
+
+    async def work(account: Account, step_ns: int) -> None:
+        while True:
+            world.clock.now_ns += step_ns
+            loop, come = asyncio.get_running_loop(), asyncio.get_running_loop().create_future()
+            loop.call_soon(come.set_result, None)
+            await come
+            assert abs(long.used_ns - short.used_ns) <= 22 * SLICE_NS
+
+    tasks.spawn(long.run(work(long, 20 * SLICE_NS)), "long")
+    tasks.spawn(short.run(work(short, SLICE_NS)), "short")
+    for _ in range(2_000):
+        await asyncio.sleep(0)  # pace: iterations are counted
+    assert len(tasks) == 2
+    assert abs(long.used_ns - short.used_ns) <= 22 * SLICE_NS
+    await tasks.close(1)
