@@ -296,3 +296,32 @@ async def test_a_long_step_leaves_the_loop_to_a_neighbour() -> None:
     assert len(tasks) == 2
     assert abs(long.used_ns - short.used_ns) <= 22 * SLICE_NS
     await tasks.close(1)
+
+
+@pytest.mark.parametrize("step_ns", [SLICE_NS, 4 * SLICE_NS])
+@pytest.mark.asyncio
+async def test_a_weight_counts_although_its_work_comes_late(step_ns: int) -> None:
+    """vc-syncer's watches of the super cluster have weight 100, and wait for what a socket receives. They had
+    as many turns as each tenant: of 20 that always have work, each takes the next one meanwhile."""
+    world = SharedLoop()
+    system = world.scheduler.open("super cluster", 100)
+    tenants = [world.scheduler.open(str(number)) for number in range(20)]
+    tasks = Tasks("t")
+
+    async def receive() -> None:
+        while True:
+            world.clock.now_ns += SLICE_NS
+            loop, come = asyncio.get_running_loop(), asyncio.get_running_loop().create_future()
+            loop.call_soon(come.set_result, None)
+            await come
+
+    tasks.spawn(system.run(receive()), "super cluster")
+    for tenant in tenants:
+        tasks.spawn(tenant.run(world.work(tenant.name, 10_000, step_ns)), tenant.name)
+    for _ in range(6_000):
+        await asyncio.sleep(0)  # pace: iterations are counted
+    await tasks.close(1)
+    of_tenants = sum(tenant.used_ns for tenant in tenants)
+    assert 4 < system.used_ns / of_tenants < 6
+    least = min(tenant.used_ns for tenant in tenants)
+    assert max(tenant.used_ns for tenant in tenants) - least <= SLICE_NS + 2 * step_ns
