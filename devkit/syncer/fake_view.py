@@ -10,6 +10,7 @@ from syncer.core.plan import Side
 from syncer.core.tenant_cluster import TenantCluster
 from syncer.core.unknown import Unknown
 from syncer.core.view import PodFacts, SyncSettings
+from syncer.policy.addresses import CountedNetworks
 from syncer.policy.sync_policy import DEFAULT, SyncPolicy
 from syncer.vnodes.desired import is_own_vnode
 from tenancy.names import is_reserved_name
@@ -37,6 +38,7 @@ class FakeView:
     unreadable: frozenset[Unknown] = frozenset()
     others: tuple[tuple[str, str], ...] = ()
     """Cluster keys and namespaces of other tenants."""
+    super_networks: CountedNetworks = field(default_factory=CountedNetworks)
 
     def tenant_text(self, text: str, own: Collection[str] = ()) -> str:
         found = SuperNames()
@@ -83,6 +85,9 @@ class FakeView:
 
     def api_server_addresses(self) -> Collection[str]:
         return self.api_server
+
+    def cluster_networks(self) -> CountedNetworks:
+        return self.super_networks
 
     def tenant_namespace(self, super_namespace: str) -> str | None:
         names = (name_of(each) for each in self.tenant_objects if each["kind"] == "Namespace")

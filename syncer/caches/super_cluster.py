@@ -24,9 +24,13 @@ from syncer.caches.cached_object import (
     parse_with_spec,
     unreadable_keys,
 )
+from syncer.caches.node_networks import node_networks
 from syncer.caches.stored_totals import StoredTotals
 from syncer.core.objects import Object, annotations_of
 from syncer.kinds.port import SYSTEM_NAMESPACE, KindSync, Scope
+from syncer.policy import addresses
+from syncer.policy.addresses import CountedNetworks
+from syncer.policy.sync_policy import Network
 from tenancy import keys, names
 from tenancy.super_names import SuperNames
 from tenancy.super_namespaces import SuperNamespaceOwner, owner_of
@@ -35,6 +39,8 @@ NODE = "Node"
 EVENT = "Event"
 API_SERVER = "APIServer"
 """As the kind of a change: Services or Endpoints of the namespace that a control plane runs in."""
+CLUSTER_NETWORKS = "ClusterNetworks"
+"""As the kind of a change: what the super cluster is known to have itself."""
 # Of one namespace, for the variables of its pods: these are read in about 5 ms.
 MAX_SERVICES = 1_000
 MAX_SERVICES_BYTES = 1 << 20
@@ -96,6 +102,9 @@ class SuperCaches:
         self._pod_addresses: dict[str, Counter[str]] = {}
         # Of namespaces in which control planes run; what has changed there is read again.
         self._addresses_in: dict[str, frozenset[str]] = {}
+        self.cluster_networks = CountedNetworks()
+        """Addresses and networks of pods of the super cluster's nodes, and addresses of its API server."""
+        self._networks_of: dict[str, tuple[Network, ...]] = {}
         self.stored = StoredTotals()
         # What unreadable objects last were: who counts them hears of their end with it.
         self._last_readable: dict[tuple[str, Key], CachedObject] = {}
@@ -411,7 +420,28 @@ class SuperCaches:
         if not found:
             del self._pod_addresses[change.key[0]]
 
+    def note_api_server(self, found: Iterable[str]) -> None:
+        """Take the addresses at which the super cluster's API server is."""
+        if self._note_networks("", sorted(found)):
+            self._on_change(SuperChange(CLUSTER_NETWORKS, None, "", ""))
+
+    def _note_networks(self, node: str, texts: Iterable[str]) -> bool:
+        before, after = self._networks_of.pop(node, ()), addresses.networks(texts)
+        if after:
+            self._networks_of[node] = after
+        return before != after and self.cluster_networks.change(before, after)
+
     def _nodes_changed(self, changes: Sequence[Change[CachedObject]]) -> None:
+        unreadable, is_other = unreadable_keys(changes), False
+        for change in changes:
+            # Of one that cannot be read the networks stay.
+            if isinstance(change, UndecodableDeleted):
+                is_other |= self._note_networks(change.key[1], ())
+            elif not isinstance(change, DecodeFailed) and change.key not in unreadable:
+                texts = () if isinstance(change, Deleted) else node_networks(change.value)
+                is_other |= self._note_networks(change.key[1], texts)
+        if is_other:
+            self._on_change(SuperChange(CLUSTER_NETWORKS, None, "", ""))
         for change in changes:
             self._on_change(SuperChange(NODE, None, "", change.key[1]))
 

@@ -11,6 +11,7 @@ from syncer.core.tenant_cluster import TenantCluster
 from syncer.core.unknown import Unknown
 
 if TYPE_CHECKING:
+    from syncer.policy.addresses import CountedNetworks
     from syncer.policy.sync_policy import SyncPolicy
 
 
@@ -93,6 +94,10 @@ class View(Protocol):
 
     def api_server_addresses(self) -> Collection[str]:
         """Where the tenant's API server is by others' word than the tenant's, as text of `ipaddress`."""
+
+    def cluster_networks(self) -> "CountedNetworks":
+        """What is known to be the super cluster's own: its nodes' addresses and networks of pods, and its API
+        server's addresses. Read only: they are shared."""
 
     def tenant_text(self, text: str, own: Collection[str] = ()) -> str:
         """A text of the super cluster as the tenant may read it; `own` are words that the tenant gave.

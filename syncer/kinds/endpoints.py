@@ -110,12 +110,12 @@ def endpoint_refusals(tenant: Object, view: View) -> tuple[Refusal, ...]:
         if pod is not None:
             own.update(pod.addresses)
     api_server = view.api_server_addresses() if namespace_of(tenant) == "default" else ()
-    found = policy.refusals(tenant, view.policy, own, api_server)
+    found = policy.refusals(tenant, view.policy, own, api_server, view.cluster_networks)
     if not found:
         return ()
     # Asked for only then: who asks is planned again at each change of a pod there.
     everyone = _Either(own, view.pod_addresses(namespace_of(tenant)))
-    return policy.refusals(tenant, view.policy, everyone, api_server)
+    return policy.refusals(tenant, view.policy, everyone, api_server, view.cluster_networks)
 
 
 class _Either(Collection[str]):

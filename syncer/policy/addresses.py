@@ -2,7 +2,9 @@
 """Which addresses lead nowhere a tenant may send others. Pure."""
 
 import bisect
+import contextlib
 import ipaddress
+from collections import Counter
 from collections.abc import Iterable
 
 from syncer.policy.sync_policy import Network
@@ -54,6 +56,15 @@ def parse(text: object) -> Address | None:
     return found
 
 
+def networks(texts: Iterable[str]) -> tuple[Network, ...]:
+    """Networks, and addresses as networks of one, in their order; what is neither is left out."""
+    found = []
+    for text in texts:
+        with contextlib.suppress(ValueError):
+            found.append(ipaddress.ip_network(text, strict=False))
+    return tuple(found)
+
+
 class Ranges:
     """Networks, of which none is looked at for each address. They are sorted at the first question."""
 
@@ -82,6 +93,48 @@ class Ranges:
             last.append(int(network.broadcast_address))
         else:
             last[-1] = max(last[-1], int(network.broadcast_address))
+
+
+class CountedNetworks:
+    """Networks that come and go, several times each. A question costs a look-up for each length of prefix."""
+
+    __slots__ = ("_found",)
+
+    def __init__(self, networks: Iterable[Network] = ()) -> None:
+        # By version and length of prefix: how often each network is there, by its first address.
+        self._found: dict[tuple[int, int], Counter[int]] = {}
+        self.change((), networks)
+
+    def change(self, before: Iterable[Network], after: Iterable[Network]) -> bool:
+        """Take networks away and put others in; returns whether a question may have another answer now."""
+        is_other = False
+        for network in after:
+            counts = self._found.setdefault((network.version, network.prefixlen), Counter())
+            counts[int(network.network_address)] += 1
+            is_other |= counts[int(network.network_address)] == 1
+        for network in before:
+            where, first = (network.version, network.prefixlen), int(network.network_address)
+            self._found[where][first] -= 1
+            if not self._found[where][first]:
+                is_other = True
+                del self._found[where][first]
+                if not self._found[where]:
+                    del self._found[where]
+        return is_other
+
+    def longest_prefix(self, address: Address) -> int | None:
+        """The length of the narrowest network's prefix that has the address; None if none has it."""
+        lengths = [
+            length
+            for (version, length), counts in self._found.items()
+            if version == address.version and _first_address(address, length) in counts
+        ]
+        return max(lengths, default=None)
+
+
+def _first_address(address: Address, prefix_length: int) -> int:
+    host_bits = address.max_prefixlen - prefix_length
+    return int(address) >> host_bits << host_bits
 
 
 _NEVER_RANGES = Ranges(_NEVER)

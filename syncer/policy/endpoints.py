@@ -5,7 +5,7 @@ A proxy of the super cluster that follows them, such as an ingress controller, r
 pods do. docs/spec/sync-policy.md#endpoints has the ranges.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 from syncer.core.objects import Object
@@ -17,6 +17,7 @@ from syncer.policy.sync_policy import SyncPolicy
 
 # Kubernetes puts at most as many addresses into one Endpoints object. Own pods are not counted.
 MAX_FOREIGN = 1_000
+_NO_NETWORKS = addresses.CountedNetworks()
 
 
 def refusals(
@@ -24,19 +25,20 @@ def refusals(
     policy: SyncPolicy,
     own_pod_ips: Collection[str],
     api_server_ips: Collection[str] = (),
+    cluster_networks: Callable[[], addresses.CountedNetworks] = lambda: _NO_NETWORKS,
 ) -> tuple[Refusal, ...]:
     """What of an Endpoints object or an EndpointSlice may not go down.
 
     `own_pod_ips` is a set of the tenant's pods' addresses, without those in a node's network.
     `api_server_ips` are where the tenant's API server is, by others' word than the tenant's: `kubernetes` and
-    `kubernetes-<network>` in the namespace `default` may have them.
+    `kubernetes-<network>` in the namespace `default` may have them. `cluster_networks` gives what the super
+    cluster is known to have itself; it is asked where an address is not of a pod in `own_pod_ips`.
     """
     found = RefusalList()
     found.fields("metadata", endpoints_or_slice.get("metadata"))
     allowed_too = api_server_ips if is_of_api_server(endpoints_or_slice) else ()
     is_named = endpoints_or_slice.get("addressType") == "FQDN"
-    allowed = addresses.Ranges(policy.endpoints.allowed_cidrs)
-    denied = addresses.Ranges(policy.endpoints.denied_cidrs)
+    judge = _Judge(policy, own_pod_ips, allowed_too, cluster_networks)
     foreign = 0
     for path, address in _addresses(found, endpoints_or_slice):
         if type(address) is str and address in own_pod_ips:
@@ -49,7 +51,7 @@ def refusals(
             if is_denied_name(text_of(address), policy.services):
                 found.add(path, f"name {shown(address)}", "services.externalNames")
         else:
-            _check(found, path, address, allowed, denied, own_pod_ips, allowed_too)
+            _check(found, path, address, judge)
     return found.done()
 
 
@@ -62,26 +64,46 @@ def is_of_api_server(endpoints_or_slice: Object) -> bool:
     return name == "kubernetes" or name.startswith("kubernetes-")
 
 
-def _check(
-    found: RefusalList,
-    path: str,
-    address: Any,
-    allowed: addresses.Ranges,
-    denied: addresses.Ranges,
-    own_pod_ips: Collection[str],
-    allowed_too: Collection[str],
-) -> None:
+class _Judge:
+    """Which addresses are the tenant's to name."""
+
+    __slots__ = ("_allowed", "_api_server", "_cluster", "_denied", "_own")
+
+    def __init__(
+        self,
+        policy: SyncPolicy,
+        own_pod_ips: Collection[str],
+        api_server_ips: Collection[str],
+        cluster_networks: Callable[[], addresses.CountedNetworks],
+    ) -> None:
+        self._own = own_pod_ips
+        self._api_server = api_server_ips
+        self._denied = addresses.Ranges(policy.endpoints.denied_cidrs)
+        self._allowed = addresses.CountedNetworks(policy.endpoints.allowed_cidrs)
+        self._cluster = cluster_networks
+
+    def is_allowed(self, address: addresses.Address) -> bool:
+        """Whether it is an own pod's, the API server's, or one outside that the policy has nothing against.
+
+        A range that an operator allows for what is outside may have the super cluster in it: a network of its
+        own is allowed by one that is no wider.
+        """
+        if str(address) in self._own or str(address) in self._api_server:
+            return True
+        length = self._cluster().longest_prefix(address)
+        if length is None and address not in self._denied:
+            return True
+        allowed = self._allowed.longest_prefix(address)
+        return allowed is not None and allowed >= (length or 0)
+
+
+def _check(found: RefusalList, path: str, address: Any, judge: _Judge) -> None:
     parsed = addresses.parse(address)
     if parsed is None:
         found.add(path, f"{shown(address)} is not an address")
     elif addresses.is_never_allowed(parsed):
         found.add(path, f"address {shown(address)}")
-    elif (
-        parsed in denied
-        and str(parsed) not in own_pod_ips
-        and str(parsed) not in allowed_too
-        and parsed not in allowed
-    ):
+    elif not judge.is_allowed(parsed):
         found.add(path, f"address {shown(address)} of no pod of the tenant", "endpoints.allowedCIDRs")
 
 

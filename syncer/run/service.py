@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One running vc-syncer: builds the parts, starts them in order, and ends them."""
 
+import asyncio
 import secrets
 import socket
 from collections.abc import Iterable, Mapping
@@ -15,7 +16,7 @@ from daemonkit.kube.shared_budget import SharedBudget
 from daemonkit.run.daemon_shell import DaemonShell, freeze_heap
 from daemonkit.run.lifecycle import Lifecycle
 from syncer.caches.cached_object import CachedObject
-from syncer.caches.super_cluster import API_SERVER, NODE, SuperCaches, SuperChange
+from syncer.caches.super_cluster import API_SERVER, CLUSTER_NETWORKS, NODE, SuperCaches, SuperChange
 from syncer.config import ShardingConfig, SyncerConfiguration
 from syncer.core import held_condition
 from syncer.core.memory import TENANT_BYTES, budget_bytes, chosen_limit_bytes, room
@@ -48,6 +49,7 @@ from syncer.sources.port import (
 from syncer.sources.virtual_cluster import true_condition
 from syncer.sources.virtual_clusters import VirtualClusterSource
 from syncer.surroundings import COMPONENT, Surroundings
+from syncer.tenant.api_server import known_addresses
 from syncer.tenant.deletions import SyncKey
 from syncer.tenant.owned_namespaces import NAMESPACE
 from syncer.tenant.session import SessionSurroundings, TenantSession
@@ -308,6 +310,13 @@ class SyncerService:
         self._tokens.start(self._tasks)
         self._tasks.spawn(self._engine.run(), "engine")
         self._tasks.spawn(self._patrol.run(), "patrol")
+        self._tasks.spawn(self._note_super_addresses(), "addresses of the super cluster")
+
+    async def _note_super_addresses(self) -> None:
+        await self._super.wait_synced()
+        while True:
+            self._super.note_api_server(known_addresses(self._client, self._client.server))
+            await asyncio.sleep(self._config.patrol.interval_seconds)
 
     def status(self) -> dict[str, object]:
         """The page `/status`."""
@@ -447,6 +456,9 @@ class SyncerService:
         for session in found:
             if change.kind == API_SERVER:
                 session.api_server_changed()
+                continue
+            if change.kind == CLUSTER_NETWORKS:
+                session.cluster_networks_changed()
                 continue
             if change.owner is not None and not change.owner.is_of(session.tenant.key, session.tenant.uid):
                 continue  # of an earlier tenant with this key, whose pods may run on

@@ -38,10 +38,15 @@ class TenantApiServer:
 
     def peers(self) -> Collection[str]:
         """Where it is by its kubeconfig: the address there, or those of the name there."""
-        host = addresses.parse(urlsplit(self._access.server).hostname or "")
-        return self.client.peer_addresses if host is None else {*self.client.peer_addresses, str(host)}
+        return known_addresses(self.client, self._access.server)
 
     def note_peers(self) -> bool:
         """Note where it is now; returns whether that is elsewhere than before: DNS may answer otherwise."""
         before, self._known_peers = self._known_peers, frozenset(self.peers())
         return before != self._known_peers
+
+
+def known_addresses(client: ApiClient, server: str) -> Collection[str]:
+    """Where an API server is: the address in its URL, and those at which the name there has proved itself."""
+    host = addresses.parse(urlsplit(server).hostname or "")
+    return client.peer_addresses if host is None else {*client.peer_addresses, str(host)}

@@ -23,7 +23,7 @@ from daemonkit.kube.shared_budget import SharedBudget
 from daemonkit.kube.store import Added, Change, DecodeFailed, Deleted, Modified, UndecodableDeleted
 from daemonkit.tasks import Tasks
 from syncer.caches.cached_object import CachedObject, unreadable_keys
-from syncer.caches.super_cluster import API_SERVER, NODE, SuperCaches
+from syncer.caches.super_cluster import API_SERVER, CLUSTER_NETWORKS, NODE, SuperCaches
 from syncer.core.objects import Object
 from syncer.core.plan import Side
 from syncer.core.tenant_cluster import TenantCluster
@@ -251,6 +251,10 @@ class TenantSession:
     def api_server_changed(self) -> None:
         """It may have other addresses now: plan again what looked at them."""
         self._wake(Side.SUPER, (API_SERVER, "", ""))
+
+    def cluster_networks_changed(self) -> None:
+        """The super cluster has other nodes or addresses: plan again what looked at them."""
+        self._wake(Side.SUPER, (CLUSTER_NETWORKS, "", ""))
 
     def check_api_server(self) -> None:
         """Look whether its kubeconfig leads elsewhere by now."""

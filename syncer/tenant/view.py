@@ -4,13 +4,14 @@
 from collections.abc import Collection, Iterable, Mapping
 from typing import Protocol
 
-from syncer.caches.super_cluster import API_SERVER, NODE, SuperCaches
+from syncer.caches.super_cluster import API_SERVER, CLUSTER_NETWORKS, NODE, SuperCaches
 from syncer.core.objects import Object, labels_of
 from syncer.core.plan import Side
 from syncer.core.tenant_cluster import TenantCluster
 from syncer.core.unknown import Unknown
 from syncer.core.view import PodFacts, SyncSettings
 from syncer.kinds.port import KindSync
+from syncer.policy.addresses import CountedNetworks
 from syncer.policy.sync_policy import SyncPolicy
 from syncer.tenant.api_server import TenantApiServer
 from syncer.tenant.caches import TenantCaches
@@ -121,6 +122,10 @@ class TenantView:
             *self._session.api_server.peers(),
             *self._super.addresses_in(self._session.tenant.key),
         }
+
+    def cluster_networks(self) -> CountedNetworks:
+        self.looked.add((Side.SUPER, CLUSTER_NETWORKS, "", ""))
+        return self._super.cluster_networks
 
     def tenant_text(self, text: str, own: Collection[str] = ()) -> str:
         return self._super.names.replaced(text, self._session.tenant.key, own)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Deletes Endpoints and EndpointSlices that lead to another tenant's pod, of tenants that nobody plans for.
+"""Deletes Endpoints and EndpointSlices of tenants that nobody plans for, if they lead to what is not theirs.
 
 Plans keep them true, but a tenant whose API server was away when the syncer started has none, nor has one
 that does not run. Its pods end meanwhile, and their addresses become others'. What is deleted comes again
@@ -19,6 +19,9 @@ from syncer.caches.cached_object import CachedObject
 from syncer.caches.super_cluster import SuperCaches
 from syncer.core.objects import Object, annotations_of
 from syncer.kinds import endpoint_slice, endpoints
+from syncer.policy import addresses
+from syncer.policy.addresses import CountedNetworks
+from syncer.policy.endpoints import is_of_api_server
 from syncer.sharding.fenced_client import CheckedRequester, FencedClient
 from syncer.sharding.port import TenantOwnership
 from tenancy import keys
@@ -34,17 +37,26 @@ _KINDS: Mapping[str, Resource] = {
 _log = logs.get(__name__)
 
 
-def has_foreign_address(value: Object, own: Collection[str], key: str, holders: Mapping[str, str]) -> bool:
+def has_foreign_address(
+    value: Object, own: Collection[str], key: str, holders: Mapping[str, str], cluster: CountedNetworks
+) -> bool:
     """Whether Endpoints or a slice lead to what is not their tenant's, whose cluster key is `key`.
 
-    `own` are the addresses of the tenant's pods there, `holders` the keys of those that hold an address now.
-    An entry that names a pod has an own address; another one may lead out of the cluster, but not to a pod
-    of another tenant.
+    `own` are the addresses of the tenant's pods there, `holders` the keys of those that hold an address now,
+    `cluster` is what the super cluster has itself. An entry that names a pod has an own address; another one
+    may lead out of the cluster, but neither to a pod of another tenant nor to one of nobody's.
     """
+    # Where the tenant's API server is, which may be a pod or a node, is known with a session alone.
+    networks = CountedNetworks() if is_of_api_server(value) else cluster
     return any(
-        address not in own and (is_of_pod or holders.get(address, key) != key)
+        address not in own and (is_of_pod or holders.get(address, key) != key or _is_in(address, networks))
         for address, is_of_pod in _entries(value)
     )
+
+
+def _is_in(address: str, networks: CountedNetworks) -> bool:
+    parsed = addresses.parse(address)
+    return parsed is not None and networks.longest_prefix(parsed) is not None
 
 
 class EndpointCheck:
@@ -91,7 +103,9 @@ class EndpointCheck:
                 value = cached.load()
                 if annotations_of(value).get(keys.CLUSTER) != key or not annotations_of(value).get(keys.UID):
                     continue  # of a controller of the super cluster, which keeps it true
-                if has_foreign_address(value, self._super.pod_addresses(where[0]), key, holders):
+                own, cluster = self._super.pod_addresses(where[0]), self._super.cluster_networks
+                meta = {"namespace": annotations_of(value).get(keys.NAMESPACE), "name": where[1]}
+                if has_foreign_address({**value, "metadata": meta}, own, key, holders, cluster):
                     await self._delete(key, resource, where, cached)
 
     def _owner_to_check(self, super_namespace: str) -> str | None:

@@ -20,6 +20,7 @@ from syncer.core.view import PodFacts, SyncSettings
 from syncer.kinds import network, table
 from syncer.kinds.custom_resource import CustomResource, sync_of
 from syncer.kinds.port import KindSync, Scope
+from syncer.policy.addresses import CountedNetworks
 from syncer.policy.patterns import Patterns
 from syncer.policy.sync_policy import (
     ClaimPolicy,
@@ -268,6 +269,9 @@ class SizedView:
 
     def api_server_addresses(self) -> Collection[str]:
         return ()
+
+    def cluster_networks(self) -> CountedNetworks:
+        return CountedNetworks()
 
     def tenant_text(self, text: str, own: Collection[str] = ()) -> str:
         charge(1 + len(text) // CHARS)

@@ -100,3 +100,38 @@ def test_no_address_is_compared_with_each_range() -> None:
 
     one, two, four = work(32), work(64), work(128)
     assert four - two <= 2 * (two - one)
+
+
+_NETWORKS = st.one_of(
+    st.builds(
+        lambda address, length: ipaddress.ip_network((address, length), strict=False),
+        st.integers(0, 2**32 - 1),
+        st.integers(0, 32),
+    ),
+    st.builds(
+        lambda address, length: ipaddress.ip_network((address << 96, length), strict=False),
+        st.integers(1, 2**32 - 1),
+        st.integers(0, 128),
+    ),
+)
+
+
+@given(st.lists(st.tuples(st.lists(_NETWORKS, max_size=4), st.booleans()), max_size=6), st.data())
+def test_networks_that_come_and_go(steps: list[tuple[list[Network], bool]], data: st.DataObject) -> None:
+    """As a list of them answers, whatever came and went."""
+    counted, there = addresses.CountedNetworks(), list[Network]()
+    for added, ends in steps:
+        gone = there[::2] if ends else []
+        is_other = counted.change(gone, added)
+        before, there = there, [*there, *added]
+        for each in gone:
+            there.remove(each)
+        assert is_other >= (set(before) != set(there))
+    if there:
+        network = data.draw(st.sampled_from(there))
+        address = network[data.draw(st.integers(0, network.num_addresses - 1))]
+        found = [each.prefixlen for each in there if each.version == address.version and address in each]
+        assert counted.longest_prefix(address) == max(found)
+    assert counted.longest_prefix(ipaddress.ip_address("192.0.2.1")) == max(
+        (each.prefixlen for each in there if ipaddress.ip_address("192.0.2.1") in each), default=None
+    )

@@ -9,7 +9,7 @@ from hypothesis import given
 
 from syncer.core.objects import Object
 from syncer.core.plan import Refusal
-from syncer.policy import endpoints
+from syncer.policy import addresses, endpoints
 from syncer.policy.sync_policy import DEFAULT, EndpointPolicy, SyncPolicy
 from tests.unit.syncer.policy.arbitrary_json import are_refusals, changed
 
@@ -193,6 +193,52 @@ def test_known_api_server_has_its_addresses(name: str, address: Any, own: set[st
 def test_ranges_of_the_operator(address: str, is_allowed: bool) -> None:
     policy = ranges(("10.244.0.0/16", "203.0.113.0/24"), allowed=("10.244.100.0/24", "169.254.0.0/16"))
     assert (endpoints.refusals(endpoint_slice(address), policy, OWN) == ()) == is_allowed
+
+
+CLUSTER = addresses.CountedNetworks(
+    addresses.networks(
+        (
+            "203.0.113.0/28",
+            "198.51.100.7",
+            "10.244.3.0/24",
+            "2001:db8:1::/64",
+            "198.51.100.7",
+            "not a network",
+        )
+    )
+)
+
+
+@pytest.mark.parametrize(
+    ("address", "allowed", "is_allowed"),
+    [
+        ("203.0.113.4", (), False),  # a pod of kube-system's, on a node with public addresses
+        ("203.0.113.16", (), True),
+        ("198.51.100.7", (), False),  # a node
+        ("198.51.100.8", (), True),
+        ("2001:db8:1::9", (), False),
+        ("2001:db8:2::9", (), True),
+        ("::ffff:198.51.100.7", (), False),
+        ("10.244.3.9", ("10.0.0.0/8",), False),  # what is allowed for outside has the cluster in it
+        ("10.244.4.9", ("10.0.0.0/8",), True),
+        ("10.244.3.9", ("10.244.3.0/24",), True),
+        ("10.244.3.9", ("10.0.0.0/8", "10.244.3.9/32"), True),
+        ("198.51.100.7", ("198.51.100.0/24",), False),
+        ("198.51.100.7", ("198.51.100.7/32",), True),
+    ],
+)
+@pytest.mark.parametrize("make", [endpoint_slice, subsets])
+def test_what_is_the_super_clusters_own_is_no_address_outside(
+    make: Any, address: str, allowed: tuple[str, ...], is_allowed: bool
+) -> None:
+    policy = ranges(("10.0.0.0/8",), allowed)
+    value = make(address)
+    found = endpoints.refusals(value, policy, OWN, (), lambda: CLUSTER)
+    assert (found == ()) == is_allowed
+    own = str(addresses.parse(address))
+    assert endpoints.refusals(value, policy, {own}, (), lambda: CLUSTER) == ()
+    value["metadata"] = {"name": "kubernetes", "namespace": "default"}
+    assert endpoints.refusals(value, policy, OWN, {own}, lambda: CLUSTER) == ()
 
 
 def test_foreign_addresses_are_bounded() -> None:

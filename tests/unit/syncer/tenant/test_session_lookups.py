@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from daemonkit.kube.resources import ENDPOINT_SLICES, NAMESPACES, PODS, SECRETS, SERVICES
+from daemonkit.kube.resources import ENDPOINT_SLICES, NAMESPACES, NODES, PODS, SECRETS, SERVICES
 from devkit.kube.storage import Object
 from syncer.kinds.persistent_volume import KIND as VOLUME
 from syncer.kinds.pod.volumes import token_secret_name
@@ -91,6 +91,40 @@ async def test_no_endpoint_outlives_the_pod_it_leads_to(
         await asyncio.sleep(AT_ONCE_S)
         assert world.super.objects(_RESOURCES[kind]) == {}
         assert "SyncRefused" in {each["reason"] for each in plane.objects(EVENTS).values()}
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        {"spec": {"podCIDRs": ["203.0.113.0/24"]}},
+        {"status": {"addresses": [{"type": "ExternalIP", "address": "203.0.113.1"}]}},
+    ],
+    ids=["pods", "node"],
+)
+@pytest.mark.parametrize("kind", ["Endpoints", "EndpointSlice"])
+async def test_no_endpoint_leads_to_what_becomes_the_super_clusters(kind: str, node: Object) -> None:
+    """A node with public addresses joins, whose pods may be of kube-system."""
+    async with synced_tenant(objects.service("s")) as (world, plane):
+        plane.cluster.create(_RESOURCES[kind], _MAKE[kind]("203.0.113.1", is_named=False))
+        await asyncio.sleep(AT_ONCE_S)
+        assert len(world.super.objects(_RESOURCES[kind])) == 1
+        world.super.storage.put(NODES, {"metadata": {"name": "public"}, **node})
+        await asyncio.sleep(AT_ONCE_S)
+        assert world.super.objects(_RESOURCES[kind]) == {}
+        assert "SyncRefused" in {each["reason"] for each in plane.objects(EVENTS).values()}
+        world.super.storage.delete(NODES, "", "public")
+        await asyncio.sleep(AT_ONCE_S)
+        assert len(world.super.objects(_RESOURCES[kind])) == 1
+
+
+async def test_no_endpoint_leads_to_the_super_clusters_api_server() -> None:
+    async with synced_tenant(objects.service("s")) as (world, plane):
+        plane.cluster.create(ENDPOINT_SLICES, _slice("203.0.113.1", is_named=False))
+        await asyncio.sleep(AT_ONCE_S)
+        assert len(world.super.objects(ENDPOINT_SLICES)) == 1
+        world.super.url = "https://203.0.113.1:6443"
+        await asyncio.sleep(35)
+        assert world.super.objects(ENDPOINT_SLICES) == {}
 
 
 async def test_an_address_that_comes_goes_down() -> None:

@@ -53,6 +53,7 @@ _NOT_HELD = {
     "super_pod": "proves whose an address is, and unknown is no proof",
     "pod_addresses": "proves whose an address is, and unknown is no proof",
     "api_server_addresses": "proves whose an address is, and unknown is no proof",
+    "cluster_networks": "of Nodes that cannot be read the networks stay",
     "super_services": "variables of a Service that cannot be read are left out: it stops no pod",
     "tenant_namespace": "of Namespaces of the super cluster that cannot be read the owner stays",
     "is_reserved_name": "looks for nothing",

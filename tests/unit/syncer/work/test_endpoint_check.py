@@ -10,6 +10,7 @@ import pytest
 from daemonkit.kube.client import UnreachableError
 from daemonkit.kube.resources import ENDPOINT_SLICES, PODS, VIRTUAL_CLUSTERS
 from devkit.kube.storage import Object
+from syncer.policy.addresses import CountedNetworks, networks
 from syncer.work.endpoint_check import has_foreign_address
 from tests.unit.syncer import objects
 from tests.unit.syncer.worlds import ENDPOINTS, World, furnish, running
@@ -41,12 +42,32 @@ def _endpoints(address: str, *, field: str = "addresses", **entry: Any) -> Objec
 def test_foreign_addresses(make: Callable[..., Object], address: str, entry: Object, expected: bool) -> None:
     """Own is .1, another tenant's .2, and nobody's .9."""
     holders = {"10.244.0.1": "red", "10.244.0.2": "blue"}
-    assert has_foreign_address(make(address, **entry), {"10.244.0.1"}, "red", holders) == expected
+    value = make(address, **entry)
+    assert has_foreign_address(value, {"10.244.0.1"}, "red", holders, CountedNetworks()) == expected
+
+
+@pytest.mark.parametrize("make", [_slice, _endpoints])
+@pytest.mark.parametrize(
+    ("name", "address", "expected"),
+    [
+        ("web", "10.244.0.1", False),
+        ("web", "10.244.0.9", True),
+        ("web", "10.245.0.9", False),
+        ("kubernetes", "10.244.0.9", False),
+    ],
+)
+def test_a_pod_of_nobodys_is_foreign(
+    make: Callable[..., Object], name: str, address: str, expected: bool
+) -> None:
+    """It may be one of the super cluster's own; the tenant's API server may be one of them too."""
+    cluster = CountedNetworks(networks(["10.244.0.0/24"]))
+    value = make(address) | {"metadata": {"namespace": "default", "name": name}}
+    assert has_foreign_address(value, {"10.244.0.1"}, "red", {}, cluster) == expected
 
 
 def test_addresses_that_are_not_ready_count() -> None:
     value = _endpoints("10.244.0.2", field="notReadyAddresses")
-    assert has_foreign_address(value, (), "red", {"10.244.0.2": "blue"})
+    assert has_foreign_address(value, (), "red", {"10.244.0.2": "blue"}, CountedNetworks())
 
 
 def _goes_away(world: World) -> None:
