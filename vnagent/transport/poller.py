@@ -11,6 +11,7 @@ from collections.abc import Callable
 from functools import partial
 
 from daemonkit.fairness.scheduler import Account, TenantScheduler
+from daemonkit.fairness.turns import HELD_SLICES
 from vnagent.transport.event_loop import watcher_of
 from vnagent.transport.handler import NO_USAGE, ByteUsage
 
@@ -85,7 +86,8 @@ class PollGroup:
 
     While other tenants have connections, each turn is bounded by its time too. A group with `has_debt` owes
     what it took beyond, and what else its account was charged for (pages, lookups): it skips its turns until
-    others had as long, or until no other group has an event.
+    others had as long, or until no other group has an event. While others work, one may be on its way for
+    HELD_SLICES iterations.
 
     While others work, a group that had no time for all of its events leaves out the next iteration. Epoll
     reports it first there, as it was ready before those that became ready in its turn.
@@ -99,6 +101,7 @@ class PollGroup:
         "_exchanged_s",
         "_has_debt",
         "_has_more",
+        "_held",
         "_is_scheduled",
         "_poller",
         "_round",
@@ -124,6 +127,7 @@ class PollGroup:
         # Of the last turn, or of the last one that was left to others.
         self._turns_seen = 0
         self._seen_s = 0.0
+        self._held = 0  # iterations without any turn that it left, one after the other
         # Whether its last turn may have left events, and the round of its last dispatch.
         self._has_more = False
         self._round = 0
@@ -193,8 +197,13 @@ class PollGroup:
     def _must_leave_turn(self, now_s: float) -> bool:
         """Whether the group owes time, and others work. The time since its last turn pays for it."""
         turns = self._poller.turns
-        if turns == self._turns_seen or not self._is_bounded():
-            self._debt_s = 0.0  # no other group had a turn
+        if turns != self._turns_seen and self._is_bounded():
+            self._held = 0
+        elif self._held < HELD_SLICES and self._are_others_working(now_s):
+            self._held += 1
+        else:
+            self._held = 0
+            self._debt_s = 0.0  # no other group had a turn, or has an event on its way
             return False
         self._debt_s -= now_s - self._seen_s
         if self._debt_s <= 0.0:

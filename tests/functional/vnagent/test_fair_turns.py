@@ -7,6 +7,7 @@ import functools
 import itertools
 from pathlib import Path
 
+from daemonkit.fairness.turns import HELD_SLICES
 from tenancy.registry import Registry
 from tests.functional.vnagent.agent_states import new_state
 from tests.functional.vnagent.connection_links import ConnectionLink, connected_link, run, until
@@ -260,7 +261,8 @@ def test_what_a_tenant_owes_is_bounded() -> None:
 def test_a_tenant_owes_nothing_while_nobody_else_works() -> None:
     async def body(poller: SocketPoller) -> None:
         iterations, others = await turns_left(poller, 1000 * MAX_DEBT_S, is_other_busy=False)
-        assert (iterations <= 3, others) == (True, 0)
+        # The other one worked just before: an event of it may be on its way.
+        assert (iterations <= 3 + HELD_SLICES, others) == (True, 0)
 
     run(body)
 
@@ -385,6 +387,42 @@ def test_what_else_was_done_for_a_tenant_is_left_to_others() -> None:
             send([*reading, neighbour])
             await until(lambda: sum(times.values()) > 1000 * TURN_S)
             assert 0.3 < times["reading"] / sum(times.values()) < 0.7
+
+    run(body)
+
+
+def test_a_debt_stays_while_a_neighbours_event_is_on_its_way() -> None:
+    """Each event of the neighbour leads to calls of the loop that send for its next one. What the other owed
+    was forgotten in between: it had 92 % of the time."""
+
+    async def body(poller: SocketPoller) -> None:
+        async with contextlib.AsyncExitStack() as stack:
+            (reading,) = await links_of(stack, poller, "ten-a")
+            (neighbour,) = await links_of(stack, poller, "ten-b")
+            clock, times = WorkClock(poller), {"reading": 0.0, "neighbour": 0.0}
+
+            def render() -> None:
+                times["reading"] += 5 * TURN_S
+                clock.now_s += 5 * TURN_S
+                poller.account_of("ten-a").charge(int(5 * TURN_S * 1e9))
+                send([reading])
+
+            def work() -> None:
+                times["neighbour"] += EVENT_S
+                clock.now_s += EVENT_S
+                poller.loop.call_soon(ask)
+
+            def ask() -> None:
+                poller.loop.call_soon(send, [neighbour])
+
+            def read() -> None:
+                poller.loop.call_soon(render)
+
+            reading.handler.at_data = read
+            neighbour.handler.at_data = work
+            send([reading, neighbour])
+            await until(lambda: sum(times.values()) > 1000 * TURN_S)
+            assert 0.4 < times["reading"] / sum(times.values()) < 0.6
 
     run(body)
 
