@@ -5,14 +5,14 @@ import copy
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from syncer.core.objects import Object, labels_of, name_of, namespace_of, uid_of
+from syncer.core.objects import Object, name_of, namespace_of, uid_of
 from syncer.core.plan import Side
 from syncer.core.tenant_cluster import TenantCluster
 from syncer.core.unknown import Unknown
 from syncer.core.view import PodFacts, SyncSettings
 from syncer.policy.addresses import CountedNetworks
 from syncer.policy.sync_policy import DEFAULT, SyncPolicy
-from syncer.vnodes.desired import is_own_vnode
+from syncer.vnodes.desired import VNodeFacts, vnode_facts
 from tenancy.names import is_reserved_name
 from tenancy.super_names import SuperNames
 
@@ -99,12 +99,18 @@ class FakeView:
     def vnode_labels(self, name: str) -> Mapping[str, str] | Unknown | None:
         if (unknown := self._unknown(Side.TENANT, "Node", "", name)) is not None:
             return unknown
-        found = _find(self.tenant_objects, "Node", "", name)
-        return labels_of(found) if found is not None and is_own_vnode(found) else None
+        found = self._vnode(name)
+        return None if found is None else found.labels
 
-    def vnode_addresses(self, name: str) -> tuple[str, ...]:
+    def vnode_addresses(self, name: str) -> tuple[str, ...] | Unknown | None:
+        if (unknown := self._unknown(Side.TENANT, "Node", "", name)) is not None:
+            return unknown
+        found = self._vnode(name)
+        return None if found is None else found.addresses
+
+    def _vnode(self, name: str) -> VNodeFacts | None:
         found = _find(self.tenant_objects, "Node", "", name)
-        return tuple(each["address"] for each in found["status"]["addresses"]) if found is not None else ()
+        return None if found is None else vnode_facts(found)
 
     def super_namespace(self, namespace: str) -> str | Unknown | None:
         return self._unknown(Side.TENANT, "Namespace", "", namespace) or self._target(namespace)

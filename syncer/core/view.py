@@ -114,8 +114,11 @@ class View(Protocol):
     def vnode_labels(self, name: str) -> Mapping[str, str] | Unknown | None:
         """All labels of the tenant's vNode of this name; None if there is none."""
 
-    def vnode_addresses(self, name: str) -> tuple[str, ...]:
-        """The addresses of the tenant's vNode of this name; none if there is none."""
+    def vnode_addresses(self, name: str) -> tuple[str, ...] | Unknown | None:
+        """The addresses of the tenant's vNode of this name; None if there is none.
+
+        For what comes up alone: nothing that goes down is held while they are unknown.
+        """
 
     def super_namespace(self, namespace: str) -> str | Unknown | None:
         """The super namespace of a tenant's namespace, once it exists and is known to be the tenant's."""

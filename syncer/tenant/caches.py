@@ -21,7 +21,7 @@ from syncer.surroundings import ApiClient
 from syncer.tenant.deletions import SyncKey
 from syncer.tenant.memory import TenantMemory
 from syncer.tenant.owned_namespaces import NAMESPACE, HasTenant, OwnedNamespaces
-from syncer.vnodes.desired import is_own_vnode
+from syncer.vnodes.desired import VNodeFacts, vnode_facts
 
 # Lists past all caches that are older than what is cached, in a row: the storage itself went back.
 MIN_REGRESSIONS = 3
@@ -167,11 +167,10 @@ class TenantCaches:
         super_name = self._namespaces.super_name(name) if sync.scope is Scope.NAMESPACE else name
         return None if super_name is None else ("", super_name)
 
-    def vnode(self, name: str) -> Object | None:
-        """The tenant's vNode; None for a Node of the tenant's own."""
+    def vnode(self, name: str) -> VNodeFacts | DecodeFailed | None:
+        """The tenant's vNode, or why it cannot be read; None for a Node of the tenant's own."""
         found = self.nodes.objects.get(("", name))
-        node = None if found is None else found.load()
-        return node if node is not None and is_own_vnode(node) else None
+        return self.nodes.decode_failures.get(("", name)) if found is None else vnode_facts(found.load())
 
     def overhead(self, runtime_class: str) -> Object | None:
         """What pods of a runtime class of the super cluster take beside their containers, if it is known."""

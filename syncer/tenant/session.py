@@ -44,6 +44,7 @@ from syncer.tenant.quota import TenantQuota
 from syncer.tenant.verified_pairs import VerifiedPairs
 from syncer.tenant.view import TenantView
 from syncer.tenant.waits import Lookup, Waits
+from syncer.vnodes.desired import vnode_facts
 from syncer.vnodes.tenant_vnodes import TenantVNodes
 
 
@@ -210,7 +211,10 @@ class TenantSession:
             return
         for change in changes:
             if isinstance(change, Added | Modified):
-                self.vnodes.tenant_node_changed(change.key[1], change.value.load())
+                value = change.value.load()
+                self.vnodes.tenant_node_changed(change.key[1], value)
+                if isinstance(change, Modified) and vnode_facts(change.old.load()) == vnode_facts(value):
+                    continue
             elif isinstance(change, Deleted):
                 self.vnodes.tenant_node_changed(change.key[1], None)
             self._wake(Side.TENANT, (NODE, *change.key))

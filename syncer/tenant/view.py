@@ -4,8 +4,9 @@
 from collections.abc import Collection, Iterable, Mapping
 from typing import Protocol
 
+from daemonkit.kube.store import DecodeFailed
 from syncer.caches.super_cluster import API_SERVER, CLUSTER_NETWORKS, NODE, SuperCaches
-from syncer.core.objects import Object, labels_of
+from syncer.core.objects import Object
 from syncer.core.plan import Side
 from syncer.core.tenant_cluster import TenantCluster
 from syncer.core.unknown import Unknown
@@ -18,6 +19,7 @@ from syncer.tenant.caches import TenantCaches
 from syncer.tenant.deletions import SyncKey
 from syncer.tenant.owned_namespaces import NAMESPACE, HasTenant, OwnedNamespaces
 from syncer.tenant.waits import ANY, Lookup
+from syncer.vnodes.desired import VNodeFacts
 from tenancy.super_namespaces import SuperNamespaceOwner
 
 
@@ -141,20 +143,21 @@ class TenantView:
 
     def vnode_labels(self, name: str) -> Mapping[str, str] | Unknown | None:
         found = self._vnode(name)
-        if found is not None:
-            return labels_of(found)
-        if (failed := self._session.caches.nodes.decode_failures.get(("", name))) is not None:
-            return self._note(Unknown(Side.TENANT, NODE, "", name, failed.reason))
-        return None
+        if isinstance(found, Unknown):
+            return self._note(found)
+        return None if found is None else found.labels
 
-    def vnode_addresses(self, name: str) -> tuple[str, ...]:
+    def vnode_addresses(self, name: str) -> tuple[str, ...] | Unknown | None:
+        # Not noted: what goes down is not made of it.
         found = self._vnode(name)
-        addresses = () if found is None else (found.get("status") or {}).get("addresses") or ()
-        return tuple(str(each.get("address")) for each in addresses if isinstance(each, dict))
+        return found.addresses if isinstance(found, VNodeFacts) else found
 
-    def _vnode(self, name: str) -> Object | None:
+    def _vnode(self, name: str) -> VNodeFacts | Unknown | None:
         self.looked.add((Side.TENANT, NODE, "", name))
-        return self._session.caches.vnode(name)
+        found = self._session.caches.vnode(name)
+        if isinstance(found, DecodeFailed):
+            return Unknown(Side.TENANT, NODE, "", name, found.reason)
+        return found
 
     def super_namespace(self, namespace: str) -> str | Unknown | None:
         self._note_owner(namespace)

@@ -21,7 +21,7 @@ ANY = "*"
 MAX_NAMES = 64
 # Of one object at all, which has reasons to look into its own namespace and a few more.
 MAX_NAMESPACES = 64
-# Of one tenant. Beyond it objects that are planned are planned again at changes of whole kinds.
+# Of one tenant. Beyond it objects that are planned are planned again at changes of whole kinds in namespaces.
 MAX_LOOKUPS = 200_000
 
 
@@ -90,9 +90,15 @@ class Waits:
 
 
 def _bounded(looked: frozenset[Lookup], most: int) -> frozenset[Lookup]:
-    """The same or more, with at most `most` names of each kind in a namespace, beside `*`."""
+    """The same or more, with at most `most` names of each kind in a namespace, beside `*`.
+
+    Of cluster-scoped kinds one name stays in any case: many objects share it, so it takes no more than `*`.
+    """
     names = Counter(each[:3] for each in looked)
-    found = {each if names[each[:3]] <= most else (*each[:3], ANY) for each in looked}
+    found = {
+        each if names[each[:3]] <= (most if each[2] else max(most, 1)) else (*each[:3], ANY)
+        for each in looked
+    }
     namespaces = Counter(each[:2] for each in {each[:3] for each in found})
     return frozenset(
         each if namespaces[each[:2]] <= MAX_NAMESPACES else (*each[:2], ANY, ANY) for each in found

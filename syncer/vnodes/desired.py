@@ -6,6 +6,7 @@ listens. It has no identity of the machine, no kernel version and no address but
 """
 
 import enum
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -28,6 +29,8 @@ from syncer.policy.sync_policy import VNodeScope as VNodeScope
 from tenancy import keys
 
 KIND = SyncedKind(NODES, "Node")
+# A kubelet has one of each IP family. A tenant may write as many into its vNodes.
+_MOST_ADDRESSES = 2
 
 ALWAYS_LABELS = ("kubernetes.io/arch", "kubernetes.io/hostname", "kubernetes.io/os")
 UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
@@ -228,6 +231,29 @@ def is_adoptable(node: Object) -> bool:
 def is_own_vnode(node: Object) -> bool:
     """Whether a Node of a tenant is one that we made or adopted, so that we may delete it."""
     return is_adoptable(node) and bool(annotations_of(node).get(keys.VNODE_OF))
+
+
+@dataclass(frozen=True, slots=True)
+class VNodeFacts:
+    """What plans of pods read of a vNode: while it stays, no pod is planned for a change of its vNode."""
+
+    labels: Mapping[str, str]
+    addresses: tuple[str, ...]
+    """The internal ones, that vn-agent has."""
+
+
+def vnode_facts(node: Object) -> VNodeFacts | None:
+    """Those of a Node of a tenant, in which anything may stand; None if it is no vNode of ours."""
+    if not is_own_vnode(node):
+        return None
+    match node.get("status"):
+        case {"addresses": [*found]}:
+            internal = (each for each in found if isinstance(each, dict) and each.get("type") == "InternalIP")
+            texts = (each["address"] for each in internal if isinstance(each.get("address"), str))
+            addresses = tuple(itertools.islice(texts, _MOST_ADDRESSES))
+        case _:
+            addresses = ()
+    return VNodeFacts(labels_of(node), addresses)
 
 
 def vnode_changes(desired: Object, actual: Object, policy: VNodePolicy) -> tuple[Patch, ...]:

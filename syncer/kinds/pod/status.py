@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from syncer.core.objects import Object, metadata, uid_of
+from syncer.core.unknown import Unknown
 from syncer.core.view import View
 from syncer.kinds.pod.image_names import own_image_names
 from syncer.kinds.upward import status_texts
@@ -69,7 +70,7 @@ def tenant_status(tenant: Object, found: Object, view: View, *, in_sync: bool) -
     # Before anything of the tenant's is in it. A copy, of which parts are changed below.
     status = shown_part("PodStatus", found.get("status") or {}, status_texts(tenant, view, uid_of(found)))
     if view.settings.hides_nodes:
-        _show_vnode_addresses(status, found, view)
+        _show_vnode_addresses(status, own, found, view)
     generations = _Generations(tenant, found, in_sync)
     status["conditions"] = _conditions(tenant, found, status.get("conditions") or (), generations)
     generations.translate(status, own)
@@ -163,12 +164,15 @@ def _conditions(
     return list(conditions.values())
 
 
-def _show_vnode_addresses(status: Object, found: Object, view: View) -> None:
+def _show_vnode_addresses(status: Object, own: Object, found: Object, view: View) -> None:
     """A vNode has the addresses of vn-agent, and its pods have no others of the machine."""
     node = str((found.get("spec") or {}).get("nodeName") or "")
     status.pop("hostIP", None)
     status.pop("hostIPs", None)
-    if addresses := view.vnode_addresses(node) if node else ():
+    addresses = view.vnode_addresses(node) if node else None
+    if isinstance(addresses, Unknown):  # it is not known to have others than before
+        status.update({field: own[field] for field in ("hostIP", "hostIPs") if field in own})
+    elif addresses:
         status["hostIP"] = addresses[0]
         status["hostIPs"] = [{"ip": each} for each in addresses]
 

@@ -40,6 +40,7 @@ from syncer.config import (
     SyncerConfiguration,
     TenantsConfig,
     VirtualClustersConfig,
+    VnAgentConfig,
 )
 from syncer.kinds import event as events
 from syncer.kinds.configmap import ROOT_CA, TENANT_ROOT_CA
@@ -185,9 +186,11 @@ class World:
         *,
         max_cache_bytes: int = 64 << 20,
         patrol_s: int = 30,
+        vn_agent: VnAgentConfig | None = None,
     ) -> None:
         """Tenants by the names of their VirtualClusters, with their cluster keys."""
         self._sharding = sharding
+        self._vn_agent = vn_agent or VnAgentConfig()
         self._max_cache_bytes = max_cache_bytes
         self._patrol_s = patrol_s
         self.problems: list[str] = []
@@ -284,6 +287,7 @@ class World:
         )
         config = SyncerConfiguration(
             TenantsConfig(virtual_clusters=VirtualClustersConfig(), max_cache_bytes=self._max_cache_bytes),
+            vn_agent=self._vn_agent,
             resources=("ingress",),
             patrol=PatrolConfig(interval_seconds=self._patrol_s),
             sharding=self._sharding,
@@ -581,9 +585,11 @@ def furnish(plane: Plane, *objects: Object) -> None:
 
 
 @contextlib.asynccontextmanager
-async def synced_tenant(*objects: Object) -> AsyncIterator[tuple[World, Plane]]:
+async def synced_tenant(
+    *objects: Object, vn_agent: VnAgentConfig | None = None
+) -> AsyncIterator[tuple[World, Plane]]:
     """A running world whose one tenant, `one` with the cluster key `red`, is furnished and synced."""
-    world = World({"one": "red"})
+    world = World({"one": "red"}, vn_agent=vn_agent)
     async with running(world):
         plane = world.tenants["one"]
         furnish(plane, *objects)

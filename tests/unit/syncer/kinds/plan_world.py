@@ -216,7 +216,9 @@ class SizedView:
     sizes: Sizes
     tenant: TenantCluster = _TENANT
     policy: SyncPolicy = _ALLOWING
-    settings: SyncSettings = field(default_factory=lambda: SyncSettings(required_plugins=("a", "b")))
+    settings: SyncSettings = field(
+        default_factory=lambda: SyncSettings(required_plugins=("a", "b"), hides_nodes=True)
+    )
 
     keys: Mapping[str, str] = field(init=False)
 
@@ -286,7 +288,7 @@ class SizedView:
     def vnode_labels(self, name: str) -> Mapping[str, str] | Unknown | None:
         return {}
 
-    def vnode_addresses(self, name: str) -> tuple[str, ...]:
+    def vnode_addresses(self, name: str) -> tuple[str, ...] | Unknown | None:
         return ("192.0.2.1",)
 
     def super_namespace(self, namespace: str) -> str | Unknown | None:

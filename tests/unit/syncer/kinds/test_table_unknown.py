@@ -41,6 +41,12 @@ class _UnreadableView(SizedView):
     def vnode_labels(self, name: str) -> Mapping[str, str] | Unknown | None:
         return self._unknown(Side.TENANT, "Node", "", name) or SizedView.vnode_labels(self, name)
 
+    def vnode_addresses(self, name: str) -> tuple[str, ...] | Unknown | None:
+        unknown = (Side.TENANT, "Node", name) in self.unreadable
+        found = Unknown(Side.TENANT, "Node", "", name, "of no shape")
+        self.looked.add((Side.TENANT, "Node", name))
+        return found if unknown else SizedView.vnode_addresses(self, name)
+
     def super_namespace(self, namespace: str) -> str | Unknown | None:
         unknown = self._unknown(Side.TENANT, "Namespace", "", namespace)
         return unknown or SizedView.super_namespace(self, namespace)
@@ -66,6 +72,8 @@ def test_nothing_is_made_changed_or_refused_by_what_is_unknown(sync: KindSync, s
         assert not [action for action in held.down.actions if isinstance(action, kinds)], each
         assert set(held.refusals) <= set(usual.refusals), each
         assert _deleted(held) <= _deleted(usual), each
+        if situation == "equal":
+            assert [action for action in held.up.actions if action not in usual.up.actions] == [], each
 
 
 def _deleted(plan: Plan) -> set[tuple[Side, str]]:

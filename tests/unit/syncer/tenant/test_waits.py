@@ -50,6 +50,19 @@ def test_a_tenants_lookups_are_bounded_and_none_is_lost() -> None:
     assert waits.lookups == 0
 
 
+def test_beyond_the_bound_cluster_scoped_objects_count_by_name() -> None:
+    """Else each change of a Node has the pods of all Nodes planned, and of a Namespace all that is in any."""
+    waits = Waits(most=0)
+    items = [("Pod", "web", str(number)) for number in range(50)]
+    for number, each in enumerate(items):
+        node = (Side.TENANT, "Node", "", f"n{number % 5}")
+        waits.note(each, [node, (Side.SUPER, "Namespace", "", "web"), *_pods(1)])
+    assert waits.lookups == 3 * len(items)
+    assert waits.wake(Side.SUPER, ("Namespace", "", "another")) == frozenset()
+    assert waits.wake(Side.TENANT, ("Node", "", "n3")) == set(items[3::5])
+    assert waits.wake(Side.SUPER, ("Pod", "web", "another")) == set(items) - set(items[3::5])
+
+
 def test_nothing_is_left_of_any_sequence() -> None:
     chance = random.Random(7)  # noqa: S311 - a repeatable one
     waits, items = Waits(most=40), [("Pod", "web", str(number)) for number in range(10)]

@@ -11,6 +11,7 @@ from syncer.vnodes.desired import (
     KIND,
     AgentAddress,
     AgentEndpoint,
+    VNodeFacts,
     VNodePolicy,
     VNodeScope,
     agent_addresses,
@@ -21,8 +22,10 @@ from syncer.vnodes.desired import (
     quota_resources,
     reduced_node,
     vnode_changes,
+    vnode_facts,
     without_heartbeats,
 )
+from tenancy import keys
 
 AGENT = AgentEndpoint(("192.0.2.7",), 10550)
 UPSTREAM = VNodePolicy()
@@ -476,6 +479,29 @@ def test_heartbeats_alone_are_no_change() -> None:
 def test_whose_a_node_is(metadata: Object, *, can_adopt: bool, may_delete: bool) -> None:
     node = {"metadata": {"name": "node-7", **metadata}}
     assert (is_adoptable(node), is_own_vnode(node)) == (can_adopt, may_delete)
+
+
+@pytest.mark.parametrize(
+    ("status", "addresses"),
+    [
+        ({"addresses": [{"type": "InternalIP", "address": "192.0.2.1"}]}, ("192.0.2.1",)),
+        (
+            {"addresses": [{"type": "InternalIP", "address": f"192.0.2.{each}"} for each in range(9)]},
+            ("192.0.2.0", "192.0.2.1"),
+        ),
+        ({"addresses": [{"type": "Hostname", "address": "n"}, {"address": "192.0.2.1"}]}, ()),
+        ({"addresses": ["x", None, {"type": "InternalIP"}, {"type": "InternalIP", "address": 7}]}, ()),
+        ({"addresses": {"type": "InternalIP"}}, ()),
+        (["addresses"], ()),
+        (None, ()),
+    ],
+)
+def test_what_is_read_of_a_vnode(status: object, addresses: tuple[str, ...]) -> None:
+    """A tenant may write anything into it."""
+    labels = {keys.VIRTUAL_NODE: "true", "color": "blue"}
+    node = {"metadata": {"labels": labels, "annotations": {keys.VNODE_OF: "u"}}, "status": status}
+    assert vnode_facts(node) == VNodeFacts(labels, addresses)
+    assert vnode_facts(node | {"metadata": {"labels": labels}}) is None
 
 
 def test_vnode_of_the_go_syncer_is_adopted() -> None:

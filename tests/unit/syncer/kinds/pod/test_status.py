@@ -5,8 +5,11 @@ import pytest
 
 from devkit.syncer.fake_view import FakeView
 from syncer.core.objects import Object
+from syncer.core.plan import Side
+from syncer.core.unknown import Unknown
 from syncer.core.view import SyncSettings
 from syncer.kinds.pod.status import tenant_status
+from tenancy import keys
 from tests.unit.syncer.kinds.pod.pods import (
     KEY,
     SUPER_NAMESPACE,
@@ -159,13 +162,30 @@ def test_an_image_that_goes_is_shown_until_it_is_gone() -> None:
 def test_the_host_is_the_vnode_where_that_has_another_address() -> None:
     tenant, found = pair({}, {"hostIP": "10.0.0.7", "hostIPs": [{"ip": "10.0.0.7"}]})
     hides = SyncSettings(hides_nodes=True)
-    vnode = {"kind": "Node", "metadata": {"name": "n1"}, "status": {"addresses": [{"address": "10.96.0.9"}]}}
+    meta = {"name": "n1", "labels": {keys.VIRTUAL_NODE: "true"}}
+    vnode = {
+        "kind": "Node",
+        "metadata": meta | {"annotations": {keys.VNODE_OF: "u"}},
+        "status": {"addresses": [{"type": "InternalIP", "address": "10.96.0.9"}]},
+    }
     for nodes, status in (
         ([vnode], {"hostIP": "10.96.0.9", "hostIPs": [{"ip": "10.96.0.9"}]}),
+        ([vnode | {"metadata": meta}], {}),
         ([], {}),
     ):
         seen = FakeView(settings=hides, tenant_objects=nodes)
         assert tenant_status(tenant, found, seen, in_sync=True) == {**status, "conditions": []}
+
+
+def test_the_host_of_a_vnode_that_cannot_be_read_stays() -> None:
+    """It is not known to have no address; that of the machine is shown as little as before."""
+    below = {"hostIP": "10.0.0.7", "hostIPs": [{"ip": "10.0.0.7"}]}
+    shown = {"hostIP": "10.96.0.9", "hostIPs": [{"ip": "10.96.0.9"}]}
+    unreadable = frozenset({Unknown(Side.TENANT, "Node", "", "n1", "too large")})
+    view = FakeView(settings=SyncSettings(hides_nodes=True), unreadable=unreadable)
+    for own in (shown, {}):
+        tenant, found = pair(own, below)
+        assert tenant_status(tenant, found, view, in_sync=True) == {**own, "conditions": []}
 
 
 def test_what_is_gone_in_super_goes_in_the_tenant() -> None:
