@@ -38,6 +38,7 @@ class FakeView:
     unreadable: frozenset[Unknown] = frozenset()
     others: tuple[tuple[str, str], ...] = ()
     """Cluster keys and namespaces of other tenants."""
+    drained: Mapping[str, float] = field(default_factory=dict)
     super_networks: CountedNetworks = field(default_factory=CountedNetworks)
 
     def tenant_text(self, text: str, own: Collection[str] = ()) -> str:
@@ -88,6 +89,9 @@ class FakeView:
 
     def cluster_networks(self) -> CountedNetworks:
         return self.super_networks
+
+    def drain_seconds(self, namespace: str) -> float:
+        return self.drained.get(namespace, 0.0)
 
     def tenant_namespace(self, super_namespace: str) -> str | None:
         names = (name_of(each) for each in self.tenant_objects if each["kind"] == "Namespace")

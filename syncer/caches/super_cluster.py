@@ -24,6 +24,7 @@ from syncer.caches.cached_object import (
     parse_with_spec,
     unreadable_keys,
 )
+from syncer.caches.draining import DrainedNodes
 from syncer.caches.node_networks import node_networks
 from syncer.caches.stored_totals import StoredTotals
 from syncer.core.objects import Object, annotations_of
@@ -41,6 +42,8 @@ API_SERVER = "APIServer"
 """As the kind of a change: Services or Endpoints of the namespace that a control plane runs in."""
 CLUSTER_NETWORKS = "ClusterNetworks"
 """As the kind of a change: what the super cluster is known to have itself."""
+DRAIN = "Drain"
+"""As the kind of a change: how long a node that runs pods of a super namespace has been cordoned."""
 # Of one namespace, for the variables of its pods: these are read in about 5 ms.
 MAX_SERVICES = 1_000
 MAX_SERVICES_BYTES = 1 << 20
@@ -105,6 +108,7 @@ class SuperCaches:
         self.cluster_networks = CountedNetworks()
         """Addresses and networks of pods of the super cluster's nodes, and addresses of its API server."""
         self._networks_of: dict[str, tuple[Network, ...]] = {}
+        self._drained_nodes = DrainedNodes()
         self.stored = StoredTotals()
         # What unreadable objects last were: who counts them hears of their end with it.
         self._last_readable: dict[tuple[str, Key], CachedObject] = {}
@@ -232,6 +236,9 @@ class SuperCaches:
                     self._note_service(namespace, name, is_there=not isinstance(change, Deleted))
                 elif sync.kind.resource == PODS:
                     self._note_addresses(change)
+                    before = "" if isinstance(change, Added) else change.old.node
+                    after = "" if isinstance(change, Deleted) else change.value.node
+                    self._drained_nodes.pod_moved(namespace, before, after)
                 if sync.kind.resource.plural in _WITH_ADDRESSES and namespace not in self._owners:
                     self._on_change(SuperChange(API_SERVER, namespace, "", ""))
                 if isinstance(change, Deleted):
@@ -420,6 +427,17 @@ class SuperCaches:
         if not found:
             del self._pod_addresses[change.key[0]]
 
+    def drain_seconds(self, super_namespace: str) -> float:
+        """For how long one of the nodes that run its pods has been cordoned; 0 if none is."""
+        return self._drained_nodes.seconds(super_namespace)
+
+    def note_draining(self, now_s: float) -> None:
+        """Take the time, by the wall clock."""
+        for super_namespace in self._drained_nodes.note(now_s):
+            owner = self._owners.get(super_namespace)
+            if isinstance(owner, SuperNamespaceOwner):
+                self._on_change(SuperChange(DRAIN, owner.key, owner.namespace, ""))
+
     def note_api_server(self, found: Iterable[str]) -> None:
         """Take the addresses at which the super cluster's API server is."""
         if self._note_networks("", sorted(found)):
@@ -436,9 +454,12 @@ class SuperCaches:
         for change in changes:
             # Of one that cannot be read the networks stay.
             if isinstance(change, UndecodableDeleted):
+                self._drained_nodes.node_changed(change.key[1], None)
                 is_other |= self._note_networks(change.key[1], ())
             elif not isinstance(change, DecodeFailed) and change.key not in unreadable:
-                texts = () if isinstance(change, Deleted) else node_networks(change.value)
+                node = None if isinstance(change, Deleted) else change.value
+                self._drained_nodes.node_changed(change.key[1], node)
+                texts = () if node is None else node_networks(node)
                 is_other |= self._note_networks(change.key[1], texts)
         if is_other:
             self._on_change(SuperChange(CLUSTER_NETWORKS, None, "", ""))

@@ -99,6 +99,9 @@ class View(Protocol):
         """What is known to be the super cluster's own: its nodes' addresses and networks of pods, and its API
         server's addresses. Read only: they are shared."""
 
+    def drain_seconds(self, namespace: str) -> float:
+        """For how long one of the nodes that run pods of a namespace has been cordoned; 0 if none is."""
+
     def tenant_text(self, text: str, own: Collection[str] = ()) -> str:
         """A text of the super cluster as the tenant may read it; `own` are words that the tenant gave.
 

@@ -4,15 +4,18 @@
 Super pods have no controllers, so the super cluster cannot tell how many pods `maxUnavailable` or a share
 leaves: it would allow no disruption at all. The tenant's disruption controller knows: its `desiredHealthy`
 goes down as `minAvailable`. The status is that controller's own: nothing comes up, or both would write it.
+
+A budget may say that no pod is to be disrupted, and an eviction of a pod with two fails. So they leave the
+super cluster where they have held up the drain of a node for longer than the SyncPolicy lets them.
 """
 
 from daemonkit.kube.resources import Key, Resource
 from syncer.core.objects import Object, SyncedKind, metadata
 from syncer.core.pair import Pair
-from syncer.core.plan import NOTHING, Plan, Refusal, Wait
+from syncer.core.plan import NOTHING, Change, Plan, Refusal, Wait
 from syncer.core.view import View
 from syncer.kinds import upward
-from syncer.kinds.downward import plan_down, plan_removal, start
+from syncer.kinds.downward import plan_down, plan_removal, plan_stay, start
 from syncer.kinds.metadata import translate_selector
 from syncer.kinds.port import KindSync, SameName, Scope
 
@@ -30,7 +33,22 @@ class PodDisruptionBudgetSync(SameName):
         tenant, found = objects
         if tenant is None:
             return NOTHING if found is None else plan_removal(KIND, found, key[0], view)
+        if changes := _stays(key[0], view):
+            return plan_stay(KIND, found, key[0], view, changes)
         return plan_down(KIND, tenant, found, _desired(tenant, view), view, owned=_owned)
+
+
+def _stays(namespace: str, view: View) -> tuple[Change, ...]:
+    most_s = view.policy.pod_disruption_budgets.max_drain_seconds
+    field = "SyncPolicy field spec.podDisruptionBudgets.maxDrainSeconds"
+    if most_s == 0:
+        return (Change("spec", f"stays in this cluster: {field} is 0"),)
+    if view.drain_seconds(namespace) <= most_s:
+        return ()
+    why = (
+        f"a node that runs pods of namespace {namespace} has been cordoned for more than {most_s} s ({field})"
+    )
+    return (Change("spec", f"stays in this cluster for now: {why}"),)
 
 
 def _desired(tenant: Object, view: View) -> Object | Wait | tuple[Refusal, ...]:

@@ -201,6 +201,12 @@ CONTROLS: Mapping[str, Control] = {
         "rules, peers, excepted ranges and ports of one",
         "each node that runs its pods has rules for it",
     ),
+    "podDisruptionBudgets.maxDrainSeconds": Control(
+        "how long a node that runs pods of a namespace may be cordoned before its budgets leave the super "
+        "cluster, until none of its pods is there or the node is not cordoned; with 0 none goes down",
+        "a budget that allows no disruption, or two for one pod, would keep the node from being drained for "
+        "ever; an hour is for pods that move one by one",
+    ),
     "networks.vpcIDs": Control(
         "`vpcID`",
         "a VPC of the provider's may be another tenant's",

@@ -18,6 +18,7 @@ from syncer.policy.patterns import Patterns
 from syncer.policy.refusal_list import shown
 from syncer.policy.sync_policy import (
     ClaimPolicy,
+    DisruptionBudgetLimits,
     EndpointPolicy,
     FieldLimits,
     HostUsers,
@@ -44,6 +45,7 @@ MAX_CHARS = 317
 """Of an entry: the longest key of an annotation."""
 MAX_CIDRS = 64
 MAX_PEERS = 10_000
+MAX_DRAIN_S = 7 * 24 * 3600
 
 _HOST_NAMESPACES = ("Network", "PID", "IPC")
 _SERVICE_TYPES = ("ClusterIP", "NodePort", "LoadBalancer", "ExternalName")
@@ -200,11 +202,14 @@ def _cidrs(errors: _Errors, path: str, value: Any, default: Any) -> Any:
     return tuple(found)
 
 
-def _peers(errors: _Errors, path: str, value: Any, default: Any) -> Any:
-    if type(value) is int and 0 <= value <= MAX_PEERS:
-        return value
-    errors.add(path, f"must be a number from 0 to {MAX_PEERS}")
-    return default
+def _number(most: int) -> _Parser:
+    def parse_number(errors: _Errors, path: str, value: Any, default: Any) -> Any:
+        if type(value) is int and 0 <= value <= most:
+            return value
+        errors.add(path, f"must be a number from 0 to {most}")
+        return default
+
+    return parse_number
 
 
 def _keys(errors: _Errors, path: str, value: Any, default: Any) -> Any:
@@ -300,7 +305,16 @@ SECTIONS: Mapping[str, tuple[str, type, Mapping[str, tuple[str, _Parser]]]] = {
             "allowedAnnotations": ("allowed_annotations", _patterns),
         },
     ),
-    "networkPolicies": ("network_policies", NetworkPolicyLimits, {"maxPeers": ("max_peers", _peers)}),
+    "networkPolicies": (
+        "network_policies",
+        NetworkPolicyLimits,
+        {"maxPeers": ("max_peers", _number(MAX_PEERS))},
+    ),
+    "podDisruptionBudgets": (
+        "pod_disruption_budgets",
+        DisruptionBudgetLimits,
+        {"maxDrainSeconds": ("max_drain_seconds", _number(MAX_DRAIN_S))},
+    ),
     "networks": ("networks", NetworkLimits, {"vpcIDs": ("vpc_ids", _patterns)}),
     "fields": ("fields", FieldLimits, {"allowed": ("allowed", _patterns)}),
     "vNodes": (

@@ -297,6 +297,13 @@ class NetworkPolicyLimits:
 
 
 @dataclass(frozen=True, slots=True)
+class DisruptionBudgetLimits:
+    """How long PodDisruptionBudgets may hold up the drain of a node; with 0 none goes down."""
+
+    max_drain_seconds: int = 3600
+
+
+@dataclass(frozen=True, slots=True)
 class NetworkLimits:
     """Networks: which networks of the provider's a tenant may name."""
 
@@ -354,6 +361,7 @@ class SyncPolicy:
     claims: ClaimPolicy = field(default=ClaimPolicy())
     ingresses: IngressPolicy = field(default=IngressPolicy())
     network_policies: NetworkPolicyLimits = field(default=NetworkPolicyLimits())
+    pod_disruption_budgets: DisruptionBudgetLimits = field(default=DisruptionBudgetLimits())
     networks: NetworkLimits = field(default=NetworkLimits())
     fields: FieldLimits = field(default=FieldLimits())
     v_nodes: VNodeLimits = field(default=VNodeLimits())

@@ -16,7 +16,7 @@ from daemonkit.kube.shared_budget import SharedBudget
 from daemonkit.run.daemon_shell import DaemonShell, freeze_heap
 from daemonkit.run.lifecycle import Lifecycle
 from syncer.caches.cached_object import CachedObject
-from syncer.caches.super_cluster import API_SERVER, CLUSTER_NETWORKS, NODE, SuperCaches, SuperChange
+from syncer.caches.super_cluster import API_SERVER, CLUSTER_NETWORKS, DRAIN, NODE, SuperCaches, SuperChange
 from syncer.config import ShardingConfig, SyncerConfiguration
 from syncer.core import held_condition
 from syncer.core.memory import TENANT_BYTES, budget_bytes, chosen_limit_bytes, room
@@ -64,6 +64,7 @@ from syncer.work.slots import Slots
 from syncer.work.token_sync import TokenSync
 from syncer.work.vnode_sync import VNodeSync
 
+_LOOKED_AT = frozenset({API_SERVER, CLUSTER_NETWORKS, DRAIN})
 # A start that is not ready by then reports ready to systemd all the same; `/readyz` names what is missing.
 READY_WAIT_S = 10.0
 # For writes under way at a stop.
@@ -310,12 +311,14 @@ class SyncerService:
         self._tokens.start(self._tasks)
         self._tasks.spawn(self._engine.run(), "engine")
         self._tasks.spawn(self._patrol.run(), "patrol")
-        self._tasks.spawn(self._note_super_addresses(), "addresses of the super cluster")
+        self._tasks.spawn(self._note_super_cluster(), "addresses and draining of the super cluster")
 
-    async def _note_super_addresses(self) -> None:
+    async def _note_super_cluster(self) -> None:
+        """Look at what no object of the super cluster tells: where its API server is, and the time."""
         await self._super.wait_synced()
         while True:
             self._super.note_api_server(known_addresses(self._client, self._client.server))
+            self._super.note_draining(self._outside.wall())
             await asyncio.sleep(self._config.patrol.interval_seconds)
 
     def status(self) -> dict[str, object]:
@@ -454,11 +457,8 @@ class SyncerService:
         sessions = self._attachments.sessions
         found = sessions.values() if change.key is None else filter(None, [sessions.get(change.key)])
         for session in found:
-            if change.kind == API_SERVER:
-                session.api_server_changed()
-                continue
-            if change.kind == CLUSTER_NETWORKS:
-                session.cluster_networks_changed()
+            if change.kind in _LOOKED_AT:
+                session.looked_at_changed(change.item)
                 continue
             if change.owner is not None and not change.owner.is_of(session.tenant.key, session.tenant.uid):
                 continue  # of an earlier tenant with this key, whose pods may run on

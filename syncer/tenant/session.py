@@ -23,7 +23,7 @@ from daemonkit.kube.shared_budget import SharedBudget
 from daemonkit.kube.store import Added, Change, DecodeFailed, Deleted, Modified, UndecodableDeleted
 from daemonkit.tasks import Tasks
 from syncer.caches.cached_object import CachedObject, unreadable_keys
-from syncer.caches.super_cluster import API_SERVER, CLUSTER_NETWORKS, NODE, SuperCaches
+from syncer.caches.super_cluster import API_SERVER, NODE, SuperCaches
 from syncer.core.objects import Object
 from syncer.core.plan import Side
 from syncer.core.tenant_cluster import TenantCluster
@@ -252,18 +252,14 @@ class TenantSession:
             self._retry_refused()
         self._touched(Side.SUPER, item)
 
-    def api_server_changed(self) -> None:
-        """It may have other addresses now: plan again what looked at them."""
-        self._wake(Side.SUPER, (API_SERVER, "", ""))
-
-    def cluster_networks_changed(self) -> None:
-        """The super cluster has other nodes or addresses: plan again what looked at them."""
-        self._wake(Side.SUPER, (CLUSTER_NETWORKS, "", ""))
+    def looked_at_changed(self, item: SyncKey) -> None:
+        """What the super cluster tells without an object of that name: plan again what looked at it."""
+        self._wake(Side.SUPER, item)
 
     def check_api_server(self) -> None:
         """Look whether its kubeconfig leads elsewhere by now."""
         if self.api_server.note_peers():
-            self.api_server_changed()
+            self.looked_at_changed((API_SERVER, "", ""))
 
     def _touched(self, side: Side, item: SyncKey) -> None:
         """An object changed on one side: plan it, and what waited for it."""

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Protocol
 
 from daemonkit.kube.store import DecodeFailed
-from syncer.caches.super_cluster import API_SERVER, CLUSTER_NETWORKS, NODE, SuperCaches
+from syncer.caches.super_cluster import API_SERVER, CLUSTER_NETWORKS, DRAIN, NODE, SuperCaches
 from syncer.core.objects import Object
 from syncer.core.plan import Side
 from syncer.core.tenant_cluster import TenantCluster
@@ -128,6 +128,12 @@ class TenantView:
     def cluster_networks(self) -> CountedNetworks:
         self.looked.add((Side.SUPER, CLUSTER_NETWORKS, "", ""))
         return self._super.cluster_networks
+
+    def drain_seconds(self, namespace: str) -> float:
+        self.looked.add((Side.SUPER, DRAIN, namespace, ""))
+        self._note_owner(namespace)
+        name = self._session.namespaces.owned(namespace)
+        return 0.0 if name is None else self._super.drain_seconds(name)
 
     def tenant_text(self, text: str, own: Collection[str] = ()) -> str:
         return self._super.names.replaced(text, self._session.tenant.key, own)

@@ -275,6 +275,9 @@ class SizedView:
     def cluster_networks(self) -> CountedNetworks:
         return CountedNetworks()
 
+    def drain_seconds(self, namespace: str) -> float:
+        return 0.0
+
     def tenant_text(self, text: str, own: Collection[str] = ()) -> str:
         charge(1 + len(text) // CHARS)
         return str(text)

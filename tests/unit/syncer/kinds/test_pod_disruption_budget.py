@@ -5,8 +5,11 @@ from typing import Any
 
 import pytest
 
+from devkit.syncer.fake_view import FakeView
 from syncer.core.objects import Object
+from syncer.core.plan import Change
 from syncer.kinds.pod_disruption_budget import SYNC
+from syncer.policy.sync_policy import DisruptionBudgetLimits, SyncPolicy
 from tests.unit.syncer.kinds.objects import brief, created, patched, plan, super_object, tenant_object
 
 SELECTOR = {"matchLabels": {"app.kubernetes.io/name": "web"}}
@@ -55,3 +58,31 @@ def test_the_tenants_controller_alone_writes_its_status() -> None:
         status={"disruptionsAllowed": 0},
     )
     assert brief(plan(SYNC, own(OBSERVED, maxUnavailable=1), there)) == []
+
+
+def _view(seconds: float, most_s: int = 3600) -> FakeView:
+    limits = DisruptionBudgetLimits(max_drain_seconds=most_s)
+    return FakeView(policy=SyncPolicy(pod_disruption_budgets=limits), drained={"ns": seconds})
+
+
+def test_no_budget_keeps_a_node_from_being_drained_for_ever() -> None:
+    there = super_object("PodDisruptionBudget", spec={"selector": SUPER_SELECTOR, "minAvailable": 2})
+    tenant = own(OBSERVED, maxUnavailable=0)
+    assert brief(plan(SYNC, tenant, there, _view(3600))) == []
+    result = plan(SYNC, tenant, there, _view(3601))
+    assert brief(result) == ["delete in super s-1"]
+    assert result.down.changes == (
+        Change(
+            "spec",
+            "stays in this cluster for now: a node that runs pods of namespace ns has been cordoned for more "
+            "than 3600 s (SyncPolicy field spec.podDisruptionBudgets.maxDrainSeconds)",
+        ),
+    )
+    assert brief(plan(SYNC, tenant, None, _view(3601))) == []
+    assert brief(plan(SYNC, tenant, None, _view(0))) == ["create in super a"]
+
+
+def test_budgets_stay_in_the_tenant_by_policy() -> None:
+    there = super_object("PodDisruptionBudget", spec={"selector": SUPER_SELECTOR, "minAvailable": 2})
+    assert brief(plan(SYNC, own(OBSERVED, minAvailable=1), there, _view(0, 0))) == ["delete in super s-1"]
+    assert brief(plan(SYNC, own(OBSERVED, minAvailable=1), None, _view(0, 0))) == []

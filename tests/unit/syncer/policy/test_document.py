@@ -17,6 +17,7 @@ from syncer.policy.sync_policy import (
     DENIED_CIDRS,
     POD_ANNOTATIONS,
     ClaimPolicy,
+    DisruptionBudgetLimits,
     EndpointPolicy,
     FieldLimits,
     HostUsers,
@@ -99,6 +100,7 @@ FULL = policy(
         "allowedAnnotations": ["cert-manager.io/*"],
     },
     networkPolicies={"maxPeers": 7},
+    podDisruptionBudgets={"maxDrainSeconds": 60},
     networks={"vpcIDs": ["vpc-*"]},
     fields={"allowed": ["Pod.spec.newField"]},
     vNodes={
@@ -161,6 +163,7 @@ FULL_PARSED = SyncPolicy(
         allowed_annotations=patterns.of("cert-manager.io/*"),
     ),
     network_policies=NetworkPolicyLimits(7),
+    pod_disruption_budgets=DisruptionBudgetLimits(60),
     networks=NetworkLimits(vpc_ids=patterns.of("vpc-*")),
     fields=FieldLimits(allowed=patterns.of("Pod.spec.newField")),
     v_nodes=VNodeLimits(
@@ -304,6 +307,7 @@ def test_definition_has_each_field_with_its_bounds() -> None:
         "claims": parsed.claims,
         "ingresses": parsed.ingresses,
         "networkPolicies": parsed.network_policies,
+        "podDisruptionBudgets": parsed.pod_disruption_budgets,
         "networks": parsed.networks,
         "fields": parsed.fields,
         "vNodes": parsed.v_nodes,

@@ -13,6 +13,7 @@ from syncer.kinds.pod.volumes import token_secret_name
 from tenancy import keys
 from tests.unit.syncer import objects
 from tests.unit.syncer.worlds import (
+    BUDGETS,
     CLAIMS,
     ENDPOINTS,
     EVENTS,
@@ -125,6 +126,27 @@ async def test_no_endpoint_leads_to_the_super_clusters_api_server() -> None:
         world.super.url = "https://203.0.113.1:6443"
         await asyncio.sleep(35)
         assert world.super.objects(ENDPOINT_SLICES) == {}
+
+
+async def test_budgets_end_while_a_node_is_drained_for_long() -> None:
+    """The wall clock of these worlds begins at 22:13:20; patrols are every 30 s."""
+    spec = {"minAvailable": 1, "selector": {"matchLabels": {"app": "a"}}}
+    budget = {"kind": "PodDisruptionBudget", "metadata": {"namespace": "web", "name": "b"}, "spec": spec}
+    async with synced_tenant(objects.pod("p"), budget) as (world, plane):
+        assert len(world.super.objects(BUDGETS)) == 1
+        node = world.super.storage.get(
+            NODES, "", world.super.storage.get(PODS, "red-web", "p")["spec"]["nodeName"]
+        )
+        taint = {"key": "node.kubernetes.io/unschedulable", "timeAdded": "2023-11-14T21:14:20Z"}
+        world.super.storage.put(NODES, node | {"spec": {"unschedulable": True, "taints": [taint]}})
+        await asyncio.sleep(25)
+        assert len(world.super.objects(BUDGETS)) == 1
+        await asyncio.sleep(60)
+        assert world.super.objects(BUDGETS) == {}
+        assert "SyncChanged" in {each["reason"] for each in plane.objects(EVENTS).values()}
+        world.super.storage.put(NODES, node)
+        await asyncio.sleep(35)
+        assert len(world.super.objects(BUDGETS)) == 1
 
 
 async def test_an_address_that_comes_goes_down() -> None:

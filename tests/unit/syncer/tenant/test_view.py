@@ -25,6 +25,7 @@ async def test_who_looks_into_a_super_namespace_looks_at_it() -> None:
             lambda view: view.in_super("Pod", "web", "p"),
             lambda view: view.super_services("web"),
             lambda view: view.pod_addresses("web"),
+            lambda view: view.drain_seconds("web"),
             lambda view: view.super_namespace("web"),
         ]
         for look in looks:
@@ -58,6 +59,7 @@ _NOT_HELD = {
     "pod_addresses": "proves whose an address is, and unknown is no proof",
     "api_server_addresses": "proves whose an address is, and unknown is no proof",
     "cluster_networks": "of Nodes that cannot be read the networks stay",
+    "drain_seconds": "of Nodes and pods that cannot be read stays what was known",
     "super_services": "variables of a Service that cannot be read are left out: it stops no pod",
     "tenant_namespace": "of Namespaces of the super cluster that cannot be read the owner stays",
     "is_reserved_name": "looks for nothing",
