@@ -60,7 +60,9 @@ _ObjectChange = Added[CachedObject] | Modified[CachedObject] | Deleted[CachedObj
 class SuperChange:
     """A super object of a tenant changed: `namespace` and `name` are the tenant's.
 
-    Without a `key` it concerns all tenants: a published object, or a Node. `value` is what a
+    Without a `key` it concerns all tenants: a published object, or a Node. `version` is what it became with
+    this change, while the caches have all that came in one piece with it. It is empty if it is gone or cannot
+    be read, or if changes may have been left out while its super namespace was nobody's. `value` is what a
     namespaced super object is, or last was; None if it was never readable. `owner` is that of its super
     namespace. It is None for a Namespace: who has the key waits for one of an earlier tenant to go.
     """
@@ -69,6 +71,7 @@ class SuperChange:
     key: str | None
     namespace: str
     name: str
+    version: str = ""
     is_deleted: bool = False
     is_relisting: bool = False
     value: CachedObject | None = None
@@ -246,20 +249,37 @@ class SuperCaches:
                         self._last_readable[kind, change.key] = change.old
                 else:
                     self._end_replaced(sync, change, is_relisting=is_relisting)
-                self._report(sync, change, is_deleted=is_deleted, is_relisting=is_relisting)
+                self._report(sync, change, _version(change), is_deleted=is_deleted, is_relisting=is_relisting)
             elif sync.scope is Scope.PUBLISHED:
-                self._on_change(SuperChange(kind, None, "", name, is_deleted, is_relisting))
+                self._on_change(SuperChange(kind, None, "", name, _version(change), is_deleted, is_relisting))
             else:
                 for value in _values(change):
                     owner = self._owners.get(value.claim_namespace)
                     if isinstance(owner, SuperNamespaceOwner):
                         self._on_change(
-                            SuperChange(kind, owner.key, "", name, is_deleted, is_relisting, owner=owner)
+                            SuperChange(
+                                kind,
+                                owner.key,
+                                "",
+                                name,
+                                _version(change),
+                                is_deleted,
+                                is_relisting,
+                                owner=owner,
+                            )
                         )
         if self._last_owners:
             self._forget_last_owners({each.key[0] for each in changes})
 
-    def _report(self, sync: KindSync, change: _ObjectChange, *, is_deleted: bool, is_relisting: bool) -> None:
+    def _report(
+        self,
+        sync: KindSync,
+        change: _ObjectChange,
+        version: str,
+        *,
+        is_deleted: bool,
+        is_relisting: bool,
+    ) -> None:
         owner = self._owner_of_objects(change.key[0], is_deleted=is_deleted)
         name = sync.tenant_name(change.key[1])
         if isinstance(owner, SuperNamespaceOwner) and name is not None:
@@ -272,6 +292,7 @@ class SuperCaches:
                     owner.key,
                     "" if sync.scope is Scope.SYSTEM else owner.namespace,
                     name,
+                    version,
                     is_deleted,
                     is_relisting,
                     value,
@@ -294,7 +315,7 @@ class SuperCaches:
         """Report the end of an unreadable object in whose place a list has another one."""
         last = self._last_readable.pop((sync.kind.kind, change.key), None)
         if last is not None and last.metadata.uid != change.value.metadata.uid:
-            self._report(sync, Deleted(change.key, last), is_deleted=True, is_relisting=is_relisting)
+            self._report(sync, Deleted(change.key, last), "", is_deleted=True, is_relisting=is_relisting)
 
     def _unreadable_deleted(self, sync: KindSync, key: Key, *, is_relisting: bool) -> None:
         """One that could not be read was deleted. Of a namespaced one it is known whose it was."""
@@ -303,13 +324,14 @@ class SuperCaches:
         last = self._last_readable.pop((kind, key), None)
         if sync.scope is Scope.NAMESPACED and isinstance(owner, SuperNamespaceOwner) and name is not None:
             self._on_change(
-                SuperChange(kind, owner.key, owner.namespace, name, True, is_relisting, last, owner)
+                SuperChange(kind, owner.key, owner.namespace, name, "", True, is_relisting, last, owner)
             )
 
     def _namespaces_changed(
         self, changes: Sequence[Change[CachedObject]], unreadable: Collection[tuple[str, str]]
     ) -> None:
         has_synced, found = self.has_synced, set[str]()
+        is_relisting = self.reflectors["Namespace"].is_relisting
         for change in changes:
             if isinstance(change, DecodeFailed):
                 continue
@@ -322,7 +344,12 @@ class SuperCaches:
             self._set_owner(name, after)
             for owner in dict.fromkeys((before, after)):
                 if isinstance(owner, SuperNamespaceOwner):
-                    self._on_change(SuperChange("Namespace", owner.key, "", owner.namespace))
+                    version = _version(change)
+                    self._on_change(
+                        SuperChange(
+                            "Namespace", owner.key, "", owner.namespace, version, is_relisting=is_relisting
+                        )
+                    )
             if has_synced and after != before and isinstance(after, SuperNamespaceOwner):
                 found.add(name)
         if found:
@@ -336,7 +363,7 @@ class SuperCaches:
                 for namespace in super_namespaces:
                     for name in tuple(self.names_in(kind, namespace)):
                         change = Added((namespace, name), cached[namespace, name])
-                        self._report(sync, change, is_deleted=False, is_relisting=False)
+                        self._report(sync, change, "", is_deleted=False, is_relisting=False)
             elif sync.scope is Scope.CLAIMED:
                 for (_, name), value in tuple(cached.items()):
                     owner = self._owners.get(value.claim_namespace)
@@ -475,6 +502,10 @@ def _values(change: _ObjectChange) -> Iterable[CachedObject]:
             return (value,) if old.claim_namespace == value.claim_namespace else (old, value)
         case Deleted(_, old):
             return (old,)
+
+
+def _version(change: _ObjectChange | UndecodableDeleted) -> str:
+    return change.value.metadata.resource_version if isinstance(change, Added | Modified) else ""
 
 
 def _parser(sync: KindSync) -> BoundedParser[CachedObject]:

@@ -462,7 +462,7 @@ class SyncerService:
                 continue
             if change.owner is not None and not change.owner.is_of(session.tenant.key, session.tenant.uid):
                 continue  # of an earlier tenant with this key, whose pods may run on
-            session.super_changed(change.item, is_deleted=change.is_deleted, is_relisting=change.is_relisting)
+            session.super_changed(change)
             if change.value is None or not session.is_attached:
                 continue
             if change.kind == "Secret":

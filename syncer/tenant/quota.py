@@ -95,19 +95,22 @@ class TenantQuota:
     def _is_limited(self, kind: str) -> bool:
         return any(part in name for name, _ in self._policy.quota for part in _SUMMED[kind])
 
-    def changed(self, item: SyncKey, found: CachedObject | None, *, is_relisting: bool) -> bool:
-        """A super object changed, or was deleted; returns whether that may have made room."""
+    def changed(self, item: SyncKey, found: CachedObject | None, version: str, *, is_relisting: bool) -> bool:
+        """A super object became this version; returns whether that may have made room.
+
+        `found` is what the caches have: the last of several changes that came in one piece.
+        """
         is_less = found is None
         if item[0] in self._summed:
             if found is None:
                 self._usage.remove(item)
             else:
                 is_less |= self._usage.count(item, of_object(item[0], found.load()))
-        version = self._written.get(item)
-        if version is None:
+        written = self._written.get(item)
+        if written is None:
             return is_less
         # What was created is not gone before it was there: an earlier object of its name is.
-        is_shown = version != "" if found is None else is_relisting or version in ("", found.version)
+        is_shown = written != "" if found is None else is_relisting or written in ("", version, found.version)
         if is_shown:
             del self._written[item]
             self._usage.release(item)

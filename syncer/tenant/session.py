@@ -23,7 +23,7 @@ from daemonkit.kube.shared_budget import SharedBudget
 from daemonkit.kube.store import Added, Change, DecodeFailed, Deleted, Modified, UndecodableDeleted
 from daemonkit.tasks import Tasks
 from syncer.caches.cached_object import CachedObject, unreadable_keys
-from syncer.caches.super_cluster import API_SERVER, NODE, SuperCaches
+from syncer.caches.super_cluster import API_SERVER, NODE, SuperCaches, SuperChange
 from syncer.core.objects import Object
 from syncer.core.plan import Side
 from syncer.core.tenant_cluster import TenantCluster
@@ -240,14 +240,15 @@ class TenantSession:
             self._touched(Side.TENANT, item)
         self.note_queued()
 
-    def super_changed(self, item: SyncKey, *, is_deleted: bool, is_relisting: bool) -> None:
+    def super_changed(self, change: SuperChange) -> None:
         """A super object of the tenant changed, or one of all tenants."""
-        if is_deleted and is_relisting:
+        item, version, is_relisting = change.item, change.version, change.is_relisting
+        if change.is_deleted and is_relisting:
             self.deletions.suspect(Side.TENANT, item)
-        elif is_deleted:
+        elif change.is_deleted:
             self.deletions.note_confirmed(Side.TENANT, item)
-        self.verified.super_changed(item, is_relisting=is_relisting)
-        has_room = self.quota.changed(item, self.caches.of_super(item), is_relisting=is_relisting)
+        self.verified.super_changed(item, version, is_relisting=is_relisting)
+        has_room = self.quota.changed(item, self.caches.of_super(item), version, is_relisting=is_relisting)
         if has_room and self.is_attached:
             self._retry_refused()
         self._touched(Side.SUPER, item)

@@ -67,16 +67,21 @@ class VerifiedPairs:
             value.verified_with = assumed[1]
             _note_rest(item[0], value)
 
-    def super_changed(self, item: SyncKey, *, is_relisting: bool) -> None:
-        """A patch's answer was noted as verified, and it has what others wrote before the patch.
+    def super_changed(self, item: SyncKey, version: str, *, is_relisting: bool) -> None:
+        """The super object became this version; empty if it is gone or cannot be read.
 
-        Each event before that of the answer is such a write, and a new list may have left it out. Of a
-        tenant's own objects the first event that is not the answer's ends what was noted.
+        A patch's answer was noted as verified, and it has what others wrote before the patch. Each event
+        before that of the answer is such a write, also in one piece with it, and a new list may have left it
+        out. Of a tenant's own objects the first event that is not the answer's ends what was noted.
         """
-        cached, found = self._caches.pair(item)
-        if cached is None or found is None or item[0] in NOT_WATCHED:
+        if item[0] in NOT_WATCHED:
             return
-        if is_relisting or found.version != cached.verified_with:
+        # Not the version that is cached: it is the last one of several that came together.
+        assumed = self._assumed.get(item)
+        if assumed is not None and (is_relisting or version != assumed[1]):
+            del self._assumed[item]
+        cached = self._caches.pair(item).tenant
+        if cached is not None and (is_relisting or version != cached.verified_with):
             cached.verified_with = None
 
     def end(self, item: SyncKey) -> None:

@@ -10,8 +10,8 @@ import asyncio
 import base64
 import contextlib
 import json
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from daemonkit.kube.client import ApiError, UnreachableError
@@ -32,7 +32,7 @@ from daemonkit.tasks import Tasks
 from devkit.kube import wire as wire
 from devkit.kube.cluster import Cluster, ClusterSettings
 from devkit.kube.in_process import InProcessClient
-from devkit.kube.storage import Object, Selection, Storage
+from devkit.kube.storage import Object, Selection, StatusError, Storage
 from devkit.syncer.fake_node import FakeNode
 from syncer.config import (
     PatrolConfig,
@@ -93,11 +93,65 @@ def annotations_of(value: Object) -> dict[str, str]:
     return dict(value["metadata"].get("annotations") or {})
 
 
+class PacedWatches:
+    """Watches of one resource of a plane. While they are held, events wait until they are let through."""
+
+    def __init__(self) -> None:
+        self._until: int | None = None
+        self._is_cut = False
+        self._wakes: list[asyncio.Event] = []
+
+    def hold(self, until: int) -> None:
+        """Let through what was written up to this revision, what came together in one piece, and no more."""
+        self._until = until
+        self._wake()
+
+    def flow(self) -> None:
+        """Let through whatever comes."""
+        self._until, self._is_cut = None, False
+        self._wake()
+
+    def cut(self) -> None:
+        """End them as a server does whose history is too short: a list follows, and what comes after it."""
+        self._is_cut = True
+        self._wake()
+
+    def _wake(self) -> None:
+        for each in self._wakes:
+            each.set()
+
+    async def chunks(
+        self, storage: Storage, selection: Selection, since: int, wake: asyncio.Event
+    ) -> AsyncIterator[bytes]:
+        self._wakes.append(wake)
+        try:
+            while not self._is_cut:
+                wake.clear()
+                events = [
+                    each
+                    for each in storage.events(selection, since)
+                    if self._until is None or _revision(each[1]) <= self._until
+                ]
+                if events:
+                    since = _revision(events[-1][1])
+                    yield b"".join(wire.event(*each) for each in events)
+                else:
+                    await wake.wait()
+            self.flow()
+            yield wire.event("ERROR", StatusError(410, "Expired", "too old resource version").status)
+        finally:
+            self._wakes.remove(wake)
+
+
+def _revision(value: Object) -> int:
+    return int(value["metadata"]["resourceVersion"])
+
+
 @dataclass(slots=True)
 class Plane:
     """An API server; `lost` of its next writes are carried out and their answers lost.
 
-    While `answers` is not set, it answers no write.
+    While `answers` is not set, it answers no write. A test lets `paced` watches through piece by piece.
     """
 
     name: str
@@ -108,6 +162,7 @@ class Plane:
     failures: list[Exception]
     lost: int = 0
     stalled_s: float | None = None
+    paced: dict[Resource, PacedWatches] = field(default_factory=dict)
 
     @property
     def storage(self) -> Storage:
@@ -163,17 +218,30 @@ class SyncerClient(InProcessClient):
         if self._plane.lost:
             self._plane.lost -= 1
             raise UnreachableError("the answer is lost")
+        await self._world.before_answer(path)
         return answer
 
-    async def _chunks(self, *args: Any) -> AsyncIterator[bytes]:
-        async for chunk in super()._chunks(*args):
-            await self._plane.flows.wait()
+    async def _chunks(
+        self, selection: Selection, wake: asyncio.Event, params: Mapping[str, str], idle_timeout_s: float
+    ) -> AsyncIterator[bytes]:
+        paced = self._plane.paced.get(selection.resource)
+        if paced is None:
+            async for chunk in super()._chunks(selection, wake, params, idle_timeout_s):
+                await self._plane.flows.wait()
+                yield chunk
+            return
+        since = wire.number(params.get("resourceVersion", "")) or self._plane.storage.revision
+        async for chunk in paced.chunks(self._plane.storage, selection, since, wake):
             yield chunk
 
 
 class _Probe:
     async def probe(self, address: str, port: int) -> bool:
         return True
+
+
+async def at_once(_: str) -> None:
+    """Answer at once."""
 
 
 class World:
@@ -198,6 +266,7 @@ class World:
         self.writes = 0
         self.reads: list[str] = []
         self.on_write: Callable[[str], None] = lambda _: None
+        self.before_answer: Callable[[str], Awaitable[None]] = at_once
         self.keys = dict(tenants)
         self.super = self._plane("super")
         self.tenants: dict[str, Plane] = {}
@@ -370,8 +439,8 @@ class World:
     def _write_problems(self, target: wire.Target, method: str, value: Object) -> Iterator[str]:
         if target.resource in (VIRTUAL_CLUSTERS, LEASES):
             return
-        for field in ("labels", "annotations"):
-            for key, text in (value.get("metadata", {}).get(field) or {}).items():
+        for part in ("labels", "annotations"):
+            for key, text in (value.get("metadata", {}).get(part) or {}).items():
                 if FORGED in str(text) and _is_ours(key) and not key.startswith(_CARRYING):
                     yield f"a tenant's {key}"
         if target.resource == NAMESPACES:

@@ -138,11 +138,34 @@ async def test_what_came_before_its_namespace_is_reported_with_it() -> None:
             ("ConfigMap", "web", "a", False),
             ("PersistentVolume", "", "v", False),
         ]
+        # What else became of the object until now was not reported.
+        assert seen[1].version == ""
         seen.clear()
         found = storage.get(NAMESPACES, "", "red-web")
         storage.put(NAMESPACES, found | {"metadata": found["metadata"] | {"labels": {"a": "b"}}})
         await asyncio.sleep(1)
         assert _reported(seen) == [("Namespace", "", "web", False)]
+
+
+async def test_each_of_several_changes_in_one_piece_has_its_version() -> None:
+    """The caches have all of them by then."""
+    async with _followed() as (storage, seen):
+        storage.put(NAMESPACES, _namespace("red", "web"))
+        storage.put(CONFIG_MAPS, _config_map("red-web", "a"))
+        await asyncio.sleep(1)
+        seen.clear()
+        versions = []
+        for resource, value in (
+            (NAMESPACES, _namespace("red", "web")),
+            (CONFIG_MAPS, _config_map("red-web", "a")),
+        ):
+            for text in ("b", "c"):
+                value["metadata"]["labels"] = {keys.VC_NAME: "v", "text": text}
+                storage.put(resource, value)
+                versions.append(str(storage.revision))
+        storage.delete(CONFIG_MAPS, "red-web", "a")
+        await asyncio.sleep(1)
+        assert sorted(each.version for each in seen) == sorted(["", *versions])
 
 
 async def test_what_goes_after_its_namespace_is_reported() -> None:

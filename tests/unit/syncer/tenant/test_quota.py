@@ -37,12 +37,12 @@ class _OneTenant:
         if name not in self.cached:
             self.totals.add("Pod", 1, cached.json_bytes)
         self.cached[name] = cached
-        self.quota.changed(("Pod", "web", name), cached, is_relisting=is_relisting)
+        self.quota.changed(("Pod", "web", name), cached, version, is_relisting=is_relisting)
 
     def end(self, name: str) -> bool:
         """The watch shows the deletion; returns whether that makes room."""
         self.totals.add("Pod", -1, -self.cached.pop(name).json_bytes)
-        return self.quota.changed(("Pod", "web", name), None, is_relisting=False)
+        return self.quota.changed(("Pod", "web", name), None, "", is_relisting=False)
 
 
 def _pod(name: str, *cpus: str, version: str = "1", **spec: Any) -> Object:
@@ -99,6 +99,18 @@ def test_a_size_counts_until_the_caches_have_its_version() -> None:
     assert world.admit("b", "3")
 
 
+def test_a_size_in_one_piece_with_the_next_counts_no_more() -> None:
+    """The caches have the kubelet's write already when the event of ours is reported."""
+    world = _OneTenant()
+    world.show("a", "1", "1")
+    assert world.admit("a", "4", found=_pod("a", "1"))
+    world.quota.written(("Pod", "web", "a"), "9", world.cached["a"])
+    last = parse(json.dumps(_pod("a", "1", version="10")).encode())
+    for version in ("9", "10"):
+        world.quota.changed(("Pod", "web", "a"), last, version, is_relisting=False)
+    assert world.admit("b", "3")
+
+
 def test_a_new_list_shows_all_that_was_written() -> None:
     world = _OneTenant()
     world.show("a", "1", "1")
@@ -141,7 +153,7 @@ def test_a_pod_that_ended_makes_room() -> None:
     world = _OneTenant()
     world.show("a", "1", "4")
     ended = parse(json.dumps(_pod("a", "4") | {"status": {"phase": "Succeeded"}}).encode())
-    assert world.quota.changed(("Pod", "web", "a"), ended, is_relisting=False)
+    assert world.quota.changed(("Pod", "web", "a"), ended, ended.version, is_relisting=False)
     assert world.admit("b", "4")
 
 

@@ -36,7 +36,7 @@ def test_what_agrees_is_verified_until_a_side_changes() -> None:
     pairs.note(ITEM, "1", "11")
     assert pairs.covers(ITEM)
     caches.found = _cached("12")
-    pairs.super_changed(ITEM, is_relisting=False)
+    pairs.super_changed(ITEM, "12", is_relisting=False)
     assert not pairs.covers(ITEM)
 
 
@@ -46,7 +46,7 @@ def test_what_was_written_is_assumed_until_its_event_comes() -> None:
     pairs.note(ITEM, "1", "11")  # created in the super cluster
     assert not pairs.covers(ITEM)
     caches.found = _cached("11")
-    pairs.super_changed(ITEM, is_relisting=False)
+    pairs.super_changed(ITEM, "11", is_relisting=False)
     assert pairs.covers(ITEM)
     pairs.note(ITEM, "2", "11")  # patched in the tenant
     assert len(pairs) == 1
@@ -71,7 +71,33 @@ def test_a_write_of_others_before_a_patch_ends_what_was_noted() -> None:
     pairs.note(ITEM, "1", "13")
     for version, is_relisting in (("12", False), ("13", True)):
         caches.found = _cached(version)
-        pairs.super_changed(ITEM, is_relisting=is_relisting)
+        pairs.super_changed(ITEM, version, is_relisting=is_relisting)
+        assert not pairs.covers(ITEM)
+
+
+def test_a_foreign_write_in_one_piece_with_a_patch_is_seen() -> None:
+    """The caches have the patch's version already when the event before it is reported."""
+    for first, is_relisting in (("12", False), ("", False), ("13", True)):
+        caches = _Caches(_cached("1"), _cached("11"))
+        pairs = VerifiedPairs(caches)
+        pairs.note(ITEM, "1", "13")
+        caches.found = _cached("13")
+        pairs.super_changed(ITEM, first, is_relisting=is_relisting)
+        pairs.super_changed(ITEM, "13", is_relisting=False)
+        assert not pairs.covers(ITEM)
+
+
+def test_a_foreign_write_before_a_patch_ends_what_is_assumed() -> None:
+    """The tenant's object was written too, and its event comes last."""
+    for first, is_relisting in (("12", False), ("", False), ("13", True)):
+        caches = _Caches(_cached("1"), _cached("11"))
+        pairs = VerifiedPairs(caches)
+        pairs.note(ITEM, "2", "13")
+        caches.found = _cached("13")
+        pairs.super_changed(ITEM, first, is_relisting=is_relisting)
+        pairs.super_changed(ITEM, "13", is_relisting=False)
+        caches.tenant = _cached("2")
+        pairs.tenant_changed(ITEM, caches.tenant, is_relisting=False)
         assert not pairs.covers(ITEM)
 
 
@@ -120,7 +146,7 @@ def test_nothing_is_verified_that_was_never_noted() -> None:
                     pairs.tenant_changed(ITEM, caches.tenant, is_relisting=is_relisting)
                 case 2:
                     caches.found = _cached(str(chance.randrange(101, 106)))
-                    pairs.super_changed(ITEM, is_relisting=is_relisting)
+                    pairs.super_changed(ITEM, caches.found.version, is_relisting=is_relisting)
                 case _:
                     noted.clear()
                     pairs.end(ITEM)
