@@ -7,6 +7,7 @@ from daemonkit.kube.freshness import Failure, freshness_of
 from daemonkit.kube.shared_budget import SharedBudget
 from daemonkit.remedies import Hop, HopKind
 from daemonkit.status.server import Query, Readiness, Reply
+from syncer.caches.cached_object import CachedObject
 from syncer.caches.super_cluster import SuperCaches
 from syncer.core import unknown
 from syncer.core.pair import Pair
@@ -19,7 +20,7 @@ from syncer.sharding.replica import Replica
 from syncer.tenant.caches import NOT_WATCHED
 from syncer.tenant.deletions import SyncKey
 from syncer.tenant.session import TenantSession
-from syncer.work.engine import Engine
+from syncer.work.engine import Engine, unreadable_plan
 from syncer.work.orphans import OrphanCollector
 from syncer.work.queue import WorkQueue
 from syncer.work.reports import TenantReports
@@ -197,17 +198,20 @@ class StatusReport:
 
     def _explanation(self, session: TenantSession, item: SyncKey) -> dict[str, object]:
         cached = session.caches.pair(item)
+        failed = {side: session.caches.unreadable_on(side, item) for side in Side}
+        unreadable = {side: each.reason for side, each in failed.items() if each is not None}
         return {
             "tenant": session.tenant.key,
             "kind": item[0],
             "namespace": item[1],
             "name": item[2],
-            "isInTenant": cached.tenant is not None,
+            "isInTenant": cached.tenant is not None or Side.TENANT in unreadable,
             "superNamespace": session.namespaces.super_name(item[1]) if item[1] else "",
             "ownsSuperNamespace": bool(item[1]) and session.namespaces.owned(item[1]) is not None,
-            "isInSuper": cached.super is not None,
-            "superName": "" if cached.super is None else cached.super.metadata.name,
-            "isSynced": not session.needs_plan(item),
+            "isInSuper": cached.super is not None or Side.SUPER in unreadable,
+            "superName": _super_name(session, item, cached.super, is_unreadable=Side.SUPER in unreadable),
+            "unreadable": unreadable,
+            "isSynced": not (unreadable or session.needs_plan(item)),
             "isHeld": any(
                 session.deletions.is_unconfirmed(side, item) and not session.deletions.may_delete(side, item)
                 for side in Side
@@ -243,13 +247,28 @@ def _sharding(replica: Replica) -> dict[str, object]:
     }
 
 
+def _super_name(
+    session: TenantSession, item: SyncKey, found: CachedObject | None, *, is_unreadable: bool
+) -> str:
+    """The name of the super object; empty without one."""
+    if found is not None:
+        return found.metadata.name
+    key = session.caches.super_key(item) if is_unreadable else None
+    return "" if key is None else key[1]
+
+
 def _fresh_plan(session: TenantSession, item: SyncKey) -> dict[str, object] | None:
     """What a plan of the cached objects would do now, and what it looked up if it waits. Nothing is done.
 
-    None without an object, and for Events, which are copied once.
+    None without an object, and for Events, which are copied once. An object that cannot be read has that of
+    the engine: without it, as if it were absent, the plan is its deletion on the other side.
     """
     cached = session.caches.pair(item)
-    if item[0] in NOT_WATCHED or cached.is_empty:
+    if item[0] in NOT_WATCHED:
+        return None
+    if (unreadable := session.caches.unreadable(item)) is not None:
+        return describe_plan(unreadable_plan(*unreadable)) | {"waitsFor": []}
+    if cached.is_empty:
         return None
     view = session.view()
     tenant = None if cached.tenant is None else cached.tenant.load()

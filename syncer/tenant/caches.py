@@ -147,17 +147,23 @@ class TenantCaches:
 
     def unreadable(self, item: SyncKey) -> tuple[Side, DecodeFailed] | None:
         """The side whose object is there and cannot be read, or is too large; None if both can be."""
-        kind, namespace, name = item
-        if (reflector := self.reflectors.get(kind)) is not None:
-            failed = reflector.decode_failures.get((namespace, name))
-            if failed is not None:
-                return Side.TENANT, failed
-        failures = self._super.reflectors[kind].decode_failures
-        if failures and (key := self._super_key(item)) is not None and key in failures:
-            return Side.SUPER, failures[key]
+        for side in Side:
+            if (failed := self.unreadable_on(side, item)) is not None:
+                return side, failed
         return None
 
-    def _super_key(self, item: SyncKey) -> Key | None:
+    def unreadable_on(self, side: Side, item: SyncKey) -> DecodeFailed | None:
+        """Why this side's object, which is there, cannot be read; None if it can be, or there is none."""
+        kind, namespace, name = item
+        if side is Side.TENANT:
+            reflector = self.reflectors.get(kind)
+            return None if reflector is None else reflector.decode_failures.get((namespace, name))
+        failures = self._super.reflectors[kind].decode_failures
+        key = self.super_key(item) if failures else None
+        return None if key is None else failures.get(key)
+
+    def super_key(self, item: SyncKey) -> Key | None:
+        """Where the super object is, or would be; None where no super namespace can have the name."""
         kind, namespace, name = item
         sync = self._kinds[kind]
         if sync.scope in (Scope.NAMESPACED, Scope.SYSTEM):

@@ -208,15 +208,13 @@ class Engine:
         self, session: TenantSession, item: SyncKey, side: Side, failed: DecodeFailed
     ) -> None:
         """One of both objects is there, and what it is now is not known: the other stays as it is."""
-        plan = Plan(Half(refusals=(Refusal(*shapes.path_and_message(failed.reason)),)))
         subject: Object | None = {
             "metadata": {"namespace": item[1], "name": item[2], "uid": failed.uid},
         }
         if side is Side.SUPER:
             cached = session.caches.of_tenant(item)
-            plan = Plan(Half(wait=Wait("SuperObjectUnreadable", f"it stays as it is: {failed.reason}")))
             subject = None if cached is None else cached.load()
-        await self._report(session, item, plan, subject)
+        await self._report(session, item, unreadable_plan(side, failed), subject)
 
     async def _plan_once(
         self,
@@ -385,6 +383,13 @@ def _with_existing(session: TenantSession, item: SyncKey, existing: _Existing) -
 
 def _version(cached: CachedObject | None) -> str:
     return "" if cached is None else cached.version
+
+
+def unreadable_plan(side: Side, failed: DecodeFailed) -> Plan:
+    """The plan of an object that is there on this side and cannot be read: nothing is done, and why."""
+    if side is Side.SUPER:
+        return Plan(Half(wait=Wait(unknown.SUPER_UNREADABLE, f"it stays as it is: {failed.reason}")))
+    return Plan(Half(refusals=(Refusal(*shapes.path_and_message(failed.reason)),)))
 
 
 async def _give_way(*cached: CachedObject | None) -> None:

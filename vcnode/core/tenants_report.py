@@ -124,6 +124,8 @@ class ObjectPage(msgspec.Struct, rename="camel"):
     super_namespace: str | None = ""
     owns_super_namespace: bool = False
     super_name: str = ""
+    unreadable: dict[str, str] = {}
+    """Why the object of a side, `tenant` or `super`, is there and cannot be read."""
     is_held: bool = False
     reason: str = ""
     conflict: str = ""
@@ -207,9 +209,8 @@ def is_agreed(page: ObjectPage) -> bool:
 
 def render_object(page: ObjectPage, width: int | None = None) -> list[str]:
     """The lines about one object, of at most `width` characters."""
-    own = f"{page.namespace}/{page.name}" if page.namespace else page.name
     rows = [
-        ("tenant", f"{page.kind} {own}" if page.is_in_tenant else f"{page.kind} {own} does not exist"),
+        ("tenant", _tenant_object(page)),
         ("super cluster", _super_object(page)),
         ("state", styled(_state(page), Style.GOOD if is_agreed(page) else Style.BAD)),
     ]
@@ -226,12 +227,23 @@ def render_object(page: ObjectPage, width: int | None = None) -> list[str]:
     return columns(rows, width)
 
 
+def _tenant_object(page: ObjectPage) -> str:
+    own = f"{page.namespace}/{page.name}" if page.namespace else page.name
+    if not page.is_in_tenant:
+        return f"{page.kind} {own} does not exist"
+    return f"{page.kind} {own}{_unreadable(page, 'tenant')}"
+
+
+def _unreadable(page: ObjectPage, side: str) -> str:
+    return f" cannot be read: {page.unreadable[side]}" if side in page.unreadable else ""
+
+
 def _super_object(page: ObjectPage) -> str:
     if page.namespace and page.super_namespace is None:
         return "no super namespace can have the name"
     place = f"{page.super_namespace}/" if page.namespace else ""
     if page.is_in_super:
-        return f"{page.kind} {place}{page.super_name}"
+        return f"{page.kind} {place}{page.super_name}{_unreadable(page, 'super')}"
     if page.namespace and not page.owns_super_namespace:
         return f"namespace {page.super_namespace} is not there, or is not this tenant's"
     return f"none in {page.super_namespace}" if page.namespace else "none"

@@ -25,6 +25,7 @@ PAGE: dict[str, Any] = {
     "ownsSuperNamespace": True,
     "isInSuper": True,
     "superName": "web",
+    "unreadable": {},
     "isSynced": True,
     "isHeld": False,
     "reason": "",
@@ -139,6 +140,18 @@ WEB = ("Pod", "shop/web", "--tenant", "vc-a")
             "held           its deletion waits for a person: vcnode tenants\n"
             "policy         SyncPolicy gold does not exist: nothing new goes down\n"
             "conflict       Pod vc-a-shop/web is not the tenant's; it is left as it is\n",
+        ),
+        (
+            {
+                "isSynced": False,
+                "unreadable": {"tenant": "too large: 6 MiB", "super": "of no shape"},
+                "plan": NOTHING | {"refusals": [{"path": "object", "message": "too large: 6 MiB"}]},
+            },
+            1,
+            "tenant         Pod shop/web cannot be read: too large: 6 MiB\n"
+            "super cluster  Pod vc-a-shop/web cannot be read: of no shape\n"
+            "state          not synced\n"
+            "refused        object: too large: 6 MiB\n",
         ),
         (
             {"isInTenant": False, "isInSuper": False, "plan": None},
