@@ -44,6 +44,7 @@ class _Forks:
         self._parent: asyncio.subprocess.Process | None = None
 
     async def start(self) -> int:
+        """Start the next one, after the end of the last one, which was killed. Returns its pid."""
         if self._parent is None:
             self._parent = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-m", "tests.functional.syncer.forking_syncer"),
@@ -55,7 +56,11 @@ class _Forks:
         assert self._parent.stdin is not None
         assert self._parent.stdout is not None
         self._parent.stdin.write(b"start\n")
-        return int(await asyncio.wait_for(self._parent.stdout.readline(), waiting.DEADLINE_S))
+        ended, pid = (await asyncio.wait_for(self._parent.stdout.readline(), waiting.DEADLINE_S)).split()
+        if int(ended) != -signal.SIGKILL:
+            end = self._clusters.log.read_text()[-4000:]
+            raise AssertionError(f"a run ended by itself, with code {int(ended)}:\n{end}")
+        return int(pid)
 
     async def close(self) -> None:
         if self._parent is not None and self._parent.stdin is not None:
@@ -200,12 +205,11 @@ async def test_kills_lose_nothing_and_repeat_nothing(tmp_path: Path) -> None:
             for _ in range(KILLS):
                 await _run_and_kill(clusters, forks, loads, draw)
             clusters.super.on_request = lambda _: True
-            last = await forks.start()
+            await forks.start()
             await clusters.until_ready()
             await clusters.until(
                 lambda: not [problem for each in loads for problem in each.differences(clusters.super)], 60
             )
-            os.kill(last, signal.SIGTERM)
         finally:
             await forks.close()
             await tasks.close(1.0)
