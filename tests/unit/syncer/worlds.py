@@ -14,6 +14,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from dataclasses import dataclass, field
 from typing import Any
 
+from hypothesis import HealthCheck, Phase, settings
+
 from daemonkit.kube.client import ApiError, UnreachableError
 from daemonkit.kube.credentials import Credentials
 from daemonkit.kube.resources import (
@@ -493,17 +495,21 @@ class World:
             plane.lost, plane.stalled_s = 0, None
             plane.flows.set()
 
-    async def settle(self) -> None:
-        """Wait until nothing more is to do, releasing what is held; then check that both sides agree."""
+    async def rest(self, pause_s: float) -> None:
+        """Take all faults back and wait, and again for what is held then: that is released."""
         await self.heal()
         for _ in range(4):
-            await asyncio.sleep(100)
+            await asyncio.sleep(pause_s)
             held = {name: each.get("held") or {} for name, each in self.status().items()}
             tokens = [(name, hold["token"]) for name, holds in held.items() for hold in holds.values()]
             if not tokens:
                 break
             for name, token in tokens:
                 self.release(name, token)
+
+    async def settle(self) -> None:
+        """Wait until nothing more is to do, releasing what is held; then check that both sides agree."""
+        await self.rest(100)
         assert self.service is not None
         writes = self._writes_of_objects()
         await self.service.patrol()
@@ -631,6 +637,88 @@ def sessions_of(world: World) -> Mapping[str, TenantSession]:
     """What the running syncer has of each tenant, by its cluster key."""
     assert world.service is not None
     return world.service._attachments.sessions  # noqa: SLF001 - tests look into it
+
+
+Act = tuple[Any, ...]
+"""One step of a history: a method of `HistoryActor`, in words or with underscores, and its arguments."""
+
+
+class HistoryActor:
+    """Carries out acts; one that its API server refuses is no act. Those here are faults, and time."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.count = 0
+
+    async def act(self, act: str, *args: Any) -> None:
+        self.count += 1
+        try:
+            result = getattr(self, act.replace(" ", "_"))(*args)
+        except StatusError:
+            return
+        if asyncio.iscoroutine(result):
+            await result
+
+    def _plane(self, side: str) -> Plane:
+        return self.world.super if side == "super" else self.world.tenants[side]
+
+    def fail(self, side: str, code: int) -> None:
+        """The next request fails; without a code, for want of a connection."""
+        self._plane(side).failures.append(refused(code) if code else UnreachableError("connect"))
+
+    def lose_answer(self, side: str) -> None:
+        self._plane(side).lost += 1
+
+    def stall(self, side: str) -> None:
+        """No watch shows anything, until the flow."""
+        plane = self._plane(side)
+        if plane.flows.is_set():
+            plane.flows.clear()
+            plane.stalled_s = asyncio.get_running_loop().time()
+
+    def flow(self, side: str) -> None:
+        plane = self._plane(side)
+        plane.flows.set()
+        plane.stalled_s = None
+
+    def compact(self, side: str) -> None:
+        self._plane(side).storage.compact()
+
+    async def kill(self) -> None:
+        await self.world.kill_syncer()
+        self.world.start_syncer()
+
+    async def wait(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+
+# To shrink a history takes minutes, and one that fails is short enough to read.
+HISTORIES = settings(
+    deadline=None,
+    phases=(Phase.explicit, Phase.reuse, Phase.generate),
+    suppress_health_check=[HealthCheck.too_slow],
+)
+
+
+# More than a cached object may have.
+TOO_MANY_LABELS = {f"label-{number}-{'x' * 30}": "x" for number in range(1_001)}
+TOO_LARGE = "too large: metadata.labels has more than 1000 entries"
+
+
+def grow(storage: Storage, resource: Resource, namespace: str, name: str) -> None:
+    """Give an object so many labels that it cannot be read."""
+    value = storage.get(resource, namespace, name)
+    value["metadata"]["labels"] = {**(value["metadata"].get("labels") or {}), **TOO_MANY_LABELS}
+    storage.replace(resource, value)
+
+
+def reports_of(plane: Plane, name: str) -> set[tuple[str, str]]:
+    """Reason and message of each Event about objects of this name."""
+    return {
+        (each["reason"], each["message"])
+        for each in plane.objects(EVENTS).values()
+        if each["involvedObject"]["name"] == name
+    }
 
 
 def refused(code: int) -> ApiError:

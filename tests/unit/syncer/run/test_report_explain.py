@@ -7,16 +7,18 @@ from typing import Any
 
 import pytest
 
-from daemonkit.kube.resources import CONFIG_MAPS, PODS
-from devkit.kube.storage import Storage
 from syncer.core.plan import Side
 from tests.unit.syncer import objects
-from tests.unit.syncer.worlds import World, synced_tenant
+from tests.unit.syncer.worlds import (
+    DOWN,
+    TOO_LARGE,
+    World,
+    grow,
+    synced_tenant,
+)
 
 pytestmark = pytest.mark.asyncio
 
-LABELS = {f"label-{number}-{'x' * 30}": "x" for number in range(1_001)}
-TOO_LARGE = "too large: metadata.labels has more than 1000 entries"
 STAYS: dict[str, Any] = {"actions": [], "refusals": [], "wait": None, "conflict": "", "waitsFor": []}
 REFUSED = STAYS | {"refusals": [{"path": "object", "message": TOO_LARGE}]}
 WAITS = STAYS | {"wait": {"reason": "SuperObjectUnreadable", "message": f"it stays as it is: {TOO_LARGE}"}}
@@ -29,13 +31,6 @@ def _explain(world: World, kind: str, name: str) -> dict[str, Any]:
     return found
 
 
-def _grow(storage: Storage, namespace: str) -> None:
-    for resource, name in ((PODS, "p"), (CONFIG_MAPS, "c")):
-        value = storage.get(resource, namespace, name)
-        value["metadata"]["labels"] = {**value["metadata"].get("labels", {}), **LABELS}
-        storage.replace(resource, value)
-
-
 @pytest.mark.parametrize(("kind", "name"), [("Pod", "p"), ("ConfigMap", "c")])
 @pytest.mark.parametrize("sides", [(Side.TENANT,), (Side.SUPER,), tuple(Side)], ids="+".join)
 async def test_what_cannot_be_read_is_there_and_stays(kind: str, name: str, sides: tuple[Side, ...]) -> None:
@@ -44,7 +39,8 @@ async def test_what_cannot_be_read_is_there_and_stays(kind: str, name: str, side
         before = _explain(world, kind, name)
         assert (before["isSynced"], before["unreadable"]) == (True, {})
         for side in sides:
-            _grow(*((plane.storage, "web") if side is Side.TENANT else (world.super.storage, "red-web")))
+            where, namespace = (plane, "web") if side is Side.TENANT else (world.super, "red-web")
+            grow(where.storage, DOWN[kind], namespace, name)
         await asyncio.sleep(5)
         expected = {
             "unreadable": {side.value: TOO_LARGE for side in sides},

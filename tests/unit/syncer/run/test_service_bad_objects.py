@@ -18,12 +18,19 @@ from daemonkit.kube.resources import (
     Status,
 )
 from tests.unit.syncer import objects
-from tests.unit.syncer.worlds import EVENTS, Plane, World, furnish, running, synced_tenant
+from tests.unit.syncer.worlds import (
+    EVENTS,
+    TOO_LARGE,
+    TOO_MANY_LABELS,
+    Plane,
+    World,
+    furnish,
+    reports_of,
+    running,
+    synced_tenant,
+)
 
 pytestmark = pytest.mark.asyncio
-
-LABELS = {f"label-{number}-{'x' * 30}": "x" for number in range(1_001)}
-TOO_LARGE = "too large: metadata.labels has more than 1000 entries"
 
 
 def _label(plane: Plane, resource: Resource, where: Key, labels: dict[str, str]) -> None:
@@ -34,14 +41,6 @@ def _label(plane: Plane, resource: Resource, where: Key, labels: dict[str, str])
 
 def _uid(plane: Plane, resource: Resource, where: Key) -> str:
     return str(plane.storage.get(resource, *where)["metadata"]["uid"])
-
-
-def _reports(plane: Plane, name: str) -> set[tuple[str, str]]:
-    return {
-        (each["reason"], each["message"])
-        for each in plane.objects(EVENTS).values()
-        if each["involvedObject"]["name"] == name
-    }
 
 
 @pytest.mark.parametrize(
@@ -57,7 +56,7 @@ async def test_an_object_that_grows_too_large_stays(resource: Resource, where: K
             furnish(each, objects.pod("app"))
         await asyncio.sleep(20)
         uid = _uid(world.super, resource, super_where)
-        _label(plane, resource, where, LABELS)
+        _label(plane, resource, where, TOO_MANY_LABELS)
         # Also a list, and a restart, show it so.
         await asyncio.sleep(70)
         await world.kill_syncer()
@@ -65,7 +64,7 @@ async def test_an_object_that_grows_too_large_stays(resource: Resource, where: K
         await asyncio.sleep(120)
         assert _uid(world.super, resource, super_where) == uid
         assert _uid(world.super, PODS, ("red-web", "app")) == uid or resource == NAMESPACES
-        assert ("SyncRefused", f"object: {TOO_LARGE}") in _reports(plane, where[1])
+        assert ("SyncRefused", f"object: {TOO_LARGE}") in reports_of(plane, where[1])
         assert "deletionTimestamp" not in plane.storage.get(resource, *where)["metadata"]
         other.cluster.create(PODS, objects.pod("later"))
         await asyncio.sleep(5)
@@ -80,7 +79,7 @@ async def test_an_object_that_grows_too_large_stays(resource: Resource, where: K
 
 async def test_the_end_of_what_was_too_large_goes_down() -> None:
     async with synced_tenant(objects.pod("app")) as (world, plane):
-        _label(plane, PODS, ("web", "app"), LABELS)
+        _label(plane, PODS, ("web", "app"), TOO_MANY_LABELS)
         await asyncio.sleep(20)
         plane.storage.delete(PODS, "web", "app")
         await asyncio.sleep(5)
@@ -94,9 +93,9 @@ async def test_what_is_created_too_large_is_reported() -> None:
         plane = world.tenants["one"]
         furnish(plane)
         plane.cluster.create(PODS, objects.pod("large"))
-        _label(plane, PODS, ("web", "large"), LABELS)
+        _label(plane, PODS, ("web", "large"), TOO_MANY_LABELS)
         await asyncio.sleep(20)
-        assert ("SyncRefused", f"object: {TOO_LARGE}") in _reports(plane, "large")
+        assert ("SyncRefused", f"object: {TOO_LARGE}") in reports_of(plane, "large")
 
 
 @pytest.mark.parametrize(
@@ -111,11 +110,11 @@ async def test_a_super_object_that_is_too_large_is_kept(
     async with synced_tenant(objects.pod("app")) as (world, plane):
         uids = _uid(plane, resource, where), _uid(world.super, resource, super_where)
         labels = world.super.storage.get(resource, *super_where)["metadata"].get("labels") or {}
-        _label(world.super, resource, super_where, labels | LABELS)
+        _label(world.super, resource, super_where, labels | TOO_MANY_LABELS)
         await asyncio.sleep(120)
         assert (_uid(plane, resource, where), _uid(world.super, resource, super_where)) == uids
         assert _uid(plane, PODS, ("web", "app"))
-        assert [each for each, _ in _reports(plane, where[1])] == ["SyncWaiting"]
+        assert [each for each, _ in reports_of(plane, where[1])] == ["SyncWaiting"]
         _label(world.super, resource, super_where, labels)
         await asyncio.sleep(20)
         assert (_uid(plane, resource, where), _uid(world.super, resource, super_where)) == uids
@@ -137,7 +136,7 @@ async def test_a_report_that_was_not_written_is_tried_again() -> None:
         plane.cluster.create(PODS, pod)
         await asyncio.sleep(20)
         assert failed
-        assert [each for each, _ in _reports(plane, "refused")] == ["SyncRefused"]
+        assert [each for each, _ in reports_of(plane, "refused")] == ["SyncRefused"]
         conditions = plane.storage.get(PODS, "web", "refused")["status"]["conditions"]
         assert [(each["type"], each["status"]) for each in conditions] == [("vcnode.io/Synced", "False")]
 
@@ -167,7 +166,7 @@ async def test_a_refusal_for_the_size_is_reported(code: int, message: str, *, is
         world.on_write = refuse
         plane.cluster.create(CONFIG_MAPS, objects.config_map("large"))
         await asyncio.sleep(20)
-        assert _reports(plane, "large") == ({("FailedCreate", message)} if is_reported else set())
+        assert reports_of(plane, "large") == ({("FailedCreate", message)} if is_reported else set())
 
 
 async def test_what_was_refused_and_is_deleted_is_forgotten() -> None:
@@ -178,7 +177,7 @@ async def test_what_was_refused_and_is_deleted_is_forgotten() -> None:
         assert world.status()["one"]["notSynced"] == []
 
 
-@pytest.mark.parametrize("labels", [{}, LABELS], ids=["readable", "unreadable"])
+@pytest.mark.parametrize("labels", [{}, TOO_MANY_LABELS], ids=["readable", "unreadable"])
 async def test_the_super_cluster_is_no_tenant(labels: dict[str, str]) -> None:
     """Nothing is written for one whose kubeconfig leads there by another address."""
     world = World({"one": "red", "two": "green"})
@@ -201,7 +200,7 @@ async def test_an_unreadable_super_service_stops_no_pod() -> None:
     spec = {"selector": {"app": "s"}, "ports": [{"port": 80, "protocol": "TCP"}]}
     async with synced_tenant(objects.service("s", **spec)) as (world, plane):
         labels = world.super.storage.get(SERVICES, "red-web", "s")["metadata"]["labels"]
-        _label(world.super, SERVICES, ("red-web", "s"), labels | LABELS)
+        _label(world.super, SERVICES, ("red-web", "s"), labels | TOO_MANY_LABELS)
         await asyncio.sleep(5)
         plane.cluster.create(PODS, objects.pod("later"))
         await asyncio.sleep(5)
@@ -219,7 +218,7 @@ async def test_the_vnode_of_what_was_unreadable_goes() -> None:
     async with synced_tenant(objects.pod("app")) as (world, plane):
         assert len(plane.objects(NODES)) == 1
         labels = world.super.storage.get(PODS, "red-web", "app")["metadata"]["labels"]
-        _label(world.super, PODS, ("red-web", "app"), labels | LABELS)
+        _label(world.super, PODS, ("red-web", "app"), labels | TOO_MANY_LABELS)
         await asyncio.sleep(20)
         world.super.storage.delete(PODS, "red-web", "app")
         await asyncio.sleep(1_000)

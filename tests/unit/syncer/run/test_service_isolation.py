@@ -5,23 +5,23 @@ import asyncio
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, Phase, example, given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from daemonkit.kube.client import UnreachableError
 from daemonkit.kube.resources import NAMESPACES, PODS
-from devkit.kube.storage import Object, StatusError
+from devkit.kube.storage import Object
 from tenancy import keys, names
 from tests.unit.syncer.worlds import (
     DOWN,
     EVENTS,
     FOREIGN,
     FORGED,
+    HISTORIES,
     MARKER,
-    Plane,
+    Act,
+    HistoryActor,
     World,
     annotations_of,
-    refused,
     running,
 )
 
@@ -36,7 +36,6 @@ ALL_NAMESPACES = ("blue-green", "green", "blue", "web", *HASHED)
 _TENANTS = st.sampled_from(list(TENANTS))
 _NAMES = st.sampled_from(["a", "b"])
 _SIDES = st.sampled_from(["super", *TENANTS])
-_Act = tuple[Any, ...]
 
 FORGERY = {
     keys.CLUSTER: FORGED,
@@ -54,7 +53,7 @@ FORGERY = {
 
 
 @st.composite
-def _histories(draw: st.DrawFn) -> list[_Act]:
+def _histories(draw: st.DrawFn) -> list[Act]:
     """Acts on few names, so that they meet: two or three namespaces, some of which are there, and kinds."""
     chosen = draw(st.lists(st.sampled_from(ALL_NAMESPACES), min_size=2, max_size=3, unique=True))
     namespaces = st.sampled_from(chosen)
@@ -79,12 +78,12 @@ def _histories(draw: st.DrawFn) -> list[_Act]:
         st.tuples(st.just("flow"), _SIDES),
         st.tuples(st.just("compact"), _SIDES),
         st.tuples(st.just("kill")),
-        st.tuples(st.just("pass"), st.sampled_from([0.0, 0.002, 0.01, 0.1, 1.0, 4.0])),
+        st.tuples(st.just("wait"), st.sampled_from([0.0, 0.002, 0.01, 0.1, 1.0, 4.0])),
     )
     first = [
         ("namespace", tenant, each, False) for tenant in TENANTS for each in chosen if draw(st.booleans())
     ]
-    return [*first, ("pass", 1.0), *draw(st.lists(acts, max_size=40))]
+    return [*first, ("wait", 1.0), *draw(st.lists(acts, max_size=40))]
 
 
 def _object(kind: str, namespace: str, name: str, marker: str, *, is_forged: bool) -> Object:
@@ -117,30 +116,13 @@ def _object(kind: str, namespace: str, name: str, marker: str, *, is_forged: boo
     return value
 
 
-class _Actor:
-    """Carries out acts; one that its API server refuses is no act."""
-
-    def __init__(self, world: World) -> None:
-        self.world = world
-        self.count = 0
-
-    async def act(self, act: str, *args: Any) -> None:
-        self.count += 1
-        method = getattr(self, act.replace(" ", "_"))
-        try:
-            result = method(*args)
-        except StatusError:
-            return
-        if asyncio.iscoroutine(result):
-            await result
+class _Actor(HistoryActor):
+    """Tenants and outsiders, by few names."""
 
     def _target(self, tenant: str, namespace: str) -> str:
         found = names.super_namespace(TENANTS[tenant], namespace)
         assert isinstance(found, str)
         return found
-
-    def _plane(self, side: str) -> Plane:
-        return self.world.super if side == "super" else self.world.tenants[side]
 
     # ---- tenants
 
@@ -239,43 +221,8 @@ class _Actor:
         }
         self.world.super.cluster.create(EVENTS, value)
 
-    # ---- faults
 
-    def fail(self, side: str, code: int) -> None:
-        error = refused(code) if code else UnreachableError("connect")
-        self._plane(side).failures.append(error)
-
-    def lose_answer(self, side: str) -> None:
-        self._plane(side).lost += 1
-
-    def stall(self, side: str) -> None:
-        plane = self._plane(side)
-        if plane.flows.is_set():
-            plane.flows.clear()
-            plane.stalled_s = asyncio.get_running_loop().time()
-
-    def flow(self, side: str) -> None:
-        plane = self._plane(side)
-        plane.flows.set()
-        plane.stalled_s = None
-
-    def compact(self, side: str) -> None:
-        self._plane(side).storage.compact()
-
-    async def kill(self) -> None:
-        await self.world.kill_syncer()
-        self.world.start_syncer()
-
-    async def _pass(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
-
-    def __getattr__(self, name: str) -> Any:
-        if name == "pass":  # a keyword, and the word for it
-            return self._pass
-        raise AttributeError(name)
-
-
-async def _run(acts: list[_Act]) -> None:
+async def _run(acts: list[Act]) -> None:
     world = World(TENANTS)
     async with running(world):
         actor = _Actor(world)
@@ -287,64 +234,58 @@ async def _run(acts: list[_Act]) -> None:
         assert not world.problems, "\n".join(world.problems)
 
 
-_BUSY: list[_Act] = [
+_BUSY: list[Act] = [
     *(("namespace", tenant, namespace, True) for tenant in TENANTS for namespace in ("web", "green")),
     *(("make", tenant, kind, "web", "a", True) for tenant in TENANTS for kind in DOWN),
-    ("pass", 4.0),
+    ("wait", 4.0),
 ]
 
 
-def _each_kind(act: str, tenant: str, name: str, *more: Any, namespace: str = "web") -> list[_Act]:
+def _each_kind(act: str, tenant: str, name: str, *more: Any, namespace: str = "web") -> list[Act]:
     return [(act, tenant, kind, namespace, name, *more) for kind in DOWN]
 
 
-_IN_THE_WAY: list[_Act] = [
+_IN_THE_WAY: list[Act] = [
     *_BUSY,
     *_each_kind("foreign object", "one", "b"),
     *_each_kind("make", "one", "b", False),
-    ("pass", 4.0),
+    ("wait", 4.0),
     *_each_kind("edit", "one", "b"),
     *_each_kind("delete", "one", "b"),
 ]
-_STRIPPED: list[_Act] = [
+_STRIPPED: list[Act] = [
     *_BUSY,
     *_each_kind("outsider strips", "one", "a"),
-    ("pass", 1.0),
+    ("wait", 1.0),
     *_each_kind("edit", "one", "a"),
-    ("pass", 1.0),
+    ("wait", 1.0),
     *_each_kind("delete", "one", "a"),
 ]
-_JOINED: list[_Act] = [
+_JOINED: list[Act] = [
     ("namespace", "one", "blue-green", False),
-    ("pass", 4.0),
+    ("wait", 4.0),
     ("namespace", "two", "green", False),
     *_each_kind("make", "one", "a", False, namespace="blue-green"),
     *_each_kind("make", "two", "a", False, namespace="green"),
-    ("pass", 4.0),
+    ("wait", 4.0),
     ("outsider takes over", "two", "green"),
-    ("pass", 4.0),
+    ("wait", 4.0),
     *_each_kind("edit", "one", "a", namespace="blue-green"),
     *_each_kind("delete", "two", "a", namespace="green"),
     ("delete namespace", "one", "blue-green"),
 ]
-_HASHED: list[_Act] = [
+_HASHED: list[Act] = [
     ("namespace", "one", HASHED[0], False),
-    ("pass", 4.0),
+    ("wait", 4.0),
     ("namespace", "one", HASHED[1], False),
     *(act for each in HASHED for act in _each_kind("make", "one", "a", False, namespace=each)),
-    ("pass", 4.0),
+    ("wait", 4.0),
     ("delete namespace", "one", HASHED[1]),
 ]
-_RECREATED: list[_Act] = [*_BUSY, ("recreate tenant", "one"), ("pass", 0.0), *_BUSY]
+_RECREATED: list[Act] = [*_BUSY, ("recreate tenant", "one"), ("wait", 0.0), *_BUSY]
 
 
-# To shrink a history takes minutes, and one that fails is short enough to read.
-@settings(
-    max_examples=12,
-    deadline=None,
-    phases=(Phase.explicit, Phase.reuse, Phase.generate),
-    suppress_health_check=[HealthCheck.too_slow],
-)
+@settings(HISTORIES, max_examples=12)
 @example([])
 @example(_BUSY)
 @example(_IN_THE_WAY)
@@ -353,6 +294,6 @@ _RECREATED: list[_Act] = [*_BUSY, ("recreate tenant", "one"), ("pass", 0.0), *_B
 @example(_HASHED)
 @example(_RECREATED)
 @given(_histories())
-async def test_no_order_of_events_mixes_tenants(acts: list[_Act]) -> None:
+async def test_no_order_of_events_mixes_tenants(acts: list[Act]) -> None:
     """The invariants hold at each write and each change, and at rest both sides agree."""
     await _run(acts)

@@ -11,23 +11,24 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, Phase, example, given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from daemonkit.kube.client import UnreachableError
 from daemonkit.kube.resources import ENDPOINT_SLICES, NAMESPACES, PODS, SECRETS, SERVICES, Resource
-from devkit.kube.storage import Object, StatusError
+from devkit.kube.storage import Object
 from syncer.kinds.persistent_volume import KIND as VOLUME
 from tenancy import keys
 from tests.unit.syncer.worlds import (
     CLAIMS,
     DOWN,
     ENDPOINTS,
+    HISTORIES,
     MARKER,
+    Act,
+    HistoryActor,
     Plane,
     World,
     annotations_of,
-    refused,
     running,
     sessions_of,
 )
@@ -39,7 +40,6 @@ TENANTS = {"one": "red", "two": "blue"}
 _NEVER_S = 1_000_000
 _ADDRESSES = ("10.244.9.1", "10.244.9.2")
 _MAPPED = (ENDPOINTS, ENDPOINT_SLICES)
-_Act = tuple[Any, ...]
 
 _TENANTS = st.sampled_from(list(TENANTS))
 _NAMES = st.sampled_from(["a", "b"])
@@ -69,25 +69,11 @@ _ACTS = st.one_of(
 )
 
 
-class _Actor:
-    """Carries out acts; one that its API server refuses is no act."""
-
-    def __init__(self, world: World) -> None:
-        self._world = world
-
-    async def act(self, act: str, *args: Any) -> None:
-        try:
-            result = getattr(self, act)(*args)
-        except StatusError:
-            return
-        if asyncio.iscoroutine(result):
-            await result
-
-    def _plane(self, side: str) -> Plane:
-        return self._world.super if side == "super" else self._world.tenants[side]
+class _Actor(HistoryActor):
+    """Objects that look at each other, in one namespace of each tenant."""
 
     def _make(self, tenant: str, kind: str, name: str, **fields: Any) -> None:
-        plane = self._world.tenants[tenant]
+        plane = self.world.tenants[tenant]
         meta = {"namespace": "web", "name": name, "annotations": {MARKER: plane.marker}} | fields.pop(
             "meta", {}
         )
@@ -103,8 +89,8 @@ class _Actor:
 
     def address(self, tenant: str, name: str, address: str) -> None:
         """The pod gets an address that no pod has now."""
-        storage, target = self._world.super.storage, f"{TENANTS[tenant]}-web"
-        if any(address in addresses_of(each) for each in self._world.super.objects(PODS).values()):
+        storage, target = self.world.super.storage, f"{TENANTS[tenant]}-web"
+        if any(address in addresses_of(each) for each in self.world.super.objects(PODS).values()):
             return
         pod = storage.get(PODS, target, name)
         if (pod.get("status") or {}).get("phase") == "Running":
@@ -112,15 +98,15 @@ class _Actor:
             storage.put(PODS, pod)
 
     def end(self, tenant: str, name: str) -> None:
-        pod = self._world.super.storage.get(PODS, f"{TENANTS[tenant]}-web", name)
+        pod = self.world.super.storage.get(PODS, f"{TENANTS[tenant]}-web", name)
         pod["status"] = pod.get("status", {}) | {"phase": "Succeeded"}
-        self._world.super.storage.put(PODS, pod)
+        self.world.super.storage.put(PODS, pod)
 
     def delete_by_force(self, where: str, tenant: str, name: str) -> None:
         if where != "super":
-            self._world.tenants[tenant].storage.delete(PODS, "web", name)
+            self.world.tenants[tenant].storage.delete(PODS, "web", name)
         if where != "own":
-            self._world.super.storage.delete(PODS, f"{TENANTS[tenant]}-web", name)
+            self.world.super.storage.delete(PODS, f"{TENANTS[tenant]}-web", name)
 
     # ---- what looks at others
 
@@ -138,7 +124,7 @@ class _Actor:
         spec: Object = {"ports": [{"port": 80}]} | ({"selector": {"app": name}} if has_selector else {})
         if is_refused:
             spec["externalIPs"] = ["192.0.2.1"]
-        storage = self._world.tenants[tenant].storage
+        storage = self.world.tenants[tenant].storage
         if storage.has(SERVICES, "web", name):
             found = storage.get(SERVICES, "web", name)
             for field in ("selector", "externalIPs"):
@@ -152,52 +138,26 @@ class _Actor:
         self._make(tenant, "Secret", name, data={"k": "dg=="})
 
     def delete(self, tenant: str, kind: str, name: str) -> None:
-        self._world.tenants[tenant].cluster.delete(DOWN[kind], "web", name)
+        self.world.tenants[tenant].cluster.delete(DOWN[kind], "web", name)
 
     def make_claim(self, tenant: str, name: str) -> None:
         self._make(tenant, "PersistentVolumeClaim", name, spec={"accessModes": ["ReadWriteOnce"]})
 
     def bind_claim(self, tenant: str, name: str) -> None:
-        target, storage = f"{TENANTS[tenant]}-web", self._world.super.storage
+        target, storage = f"{TENANTS[tenant]}-web", self.world.super.storage
         claim = storage.get(CLAIMS, target, name)
         volume = f"pv-{claim['metadata']['uid']}"
         ref = {"namespace": target, "name": name, "uid": claim["metadata"]["uid"]}
         spec = {"claimRef": ref, "capacity": {"storage": "1Gi"}, "csi": {"driver": "d", "volumeHandle": "h"}}
         value = {"kind": "PersistentVolume", "metadata": {"name": volume}, "spec": spec}
-        made = self._world.super.cluster.create(VOLUME.resource, value)
+        made = self.world.super.cluster.create(VOLUME.resource, value)
         storage.put(VOLUME.resource, made | {"status": {"phase": "Bound"}})
         claim["spec"]["volumeName"], claim["status"] = volume, {"phase": "Bound"}
         storage.put(CLAIMS, claim)
 
     def delete_volume(self, tenant: str, name: str) -> None:
-        claim = self._world.super.storage.get(CLAIMS, f"{TENANTS[tenant]}-web", name)
-        self._world.super.storage.delete(VOLUME.resource, "", f"pv-{claim['metadata']['uid']}")
-
-    # ---- faults
-
-    def fail(self, side: str, code: int) -> None:
-        self._plane(side).failures.append(refused(code) if code else UnreachableError("connect"))
-
-    def stall(self, side: str) -> None:
-        plane = self._plane(side)
-        if plane.flows.is_set():
-            plane.flows.clear()
-            plane.stalled_s = asyncio.get_running_loop().time()
-
-    def flow(self, side: str) -> None:
-        plane = self._plane(side)
-        plane.flows.set()
-        plane.stalled_s = None
-
-    def compact(self, side: str) -> None:
-        self._plane(side).storage.compact()
-
-    async def kill(self) -> None:
-        await self._world.kill_syncer()
-        self._world.start_syncer()
-
-    async def wait(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
+        claim = self.world.super.storage.get(CLAIMS, f"{TENANTS[tenant]}-web", name)
+        self.world.super.storage.delete(VOLUME.resource, "", f"pv-{claim['metadata']['uid']}")
 
 
 def _reference(pod: str) -> Object:
@@ -284,19 +244,7 @@ def _volume_problems(world: World, plane: Plane, target: str) -> Iterator[str]:
             yield f"{target}/{name} waits for its volume {volume}"
 
 
-async def _settle(world: World) -> None:
-    await world.heal()
-    for _ in range(4):
-        await asyncio.sleep(60)
-        held = {name: each.get("held") or {} for name, each in world.status().items()}
-        tokens = [(name, hold["token"]) for name, holds in held.items() for hold in holds.values()]
-        if not tokens:
-            break
-        for name, token in tokens:
-            world.release(name, token)
-
-
-async def _run(acts: list[_Act]) -> None:
+async def _run(acts: list[Act]) -> None:
     world = World(TENANTS, patrol_s=_NEVER_S)
     async with running(world):
         actor = _Actor(world)
@@ -305,14 +253,14 @@ async def _run(acts: list[_Act]) -> None:
         await asyncio.sleep(5)
         for act in acts:
             await actor.act(*act)
-        await _settle(world)
+        await world.rest(60)
         found = [*world.problems, *_problems(world)]
         assert found == [], "\n".join(found)
         for session in sessions_of(world).values():
             assert session.waits.lookups <= 500
 
 
-_REUSED: list[_Act] = [
+_REUSED: list[Act] = [
     ("make_pod", "one", "a", False),
     ("put_service", "one", "a", False),
     ("put_service", "one", "b", False),
@@ -325,7 +273,7 @@ _REUSED: list[_Act] = [
     ("delete_by_force", "both", "one", "a"),
     ("address", "two", "a", _ADDRESSES[0]),
 ]
-_COMES_LATE: list[_Act] = [
+_COMES_LATE: list[Act] = [
     ("make_pod", "one", "a", True),
     ("make_slice", "one", "a", _ADDRESSES[0], "a"),
     ("make_claim", "one", "a"),
@@ -338,21 +286,15 @@ _COMES_LATE: list[_Act] = [
     ("wait", 4.0),
     ("put_service", "one", "a", False),
 ]
-_REFUSED: list[_Act] = [*_REUSED[:9], ("put_service", "one", "b", True, True), ("wait", 4.0), *_REUSED[9:]]
-_UNSEEN: list[_Act] = [*_REUSED[:9], ("stall", "super"), *_REUSED[9:], ("compact", "super"), ("kill",)]
+_REFUSED: list[Act] = [*_REUSED[:9], ("put_service", "one", "b", True, True), ("wait", 4.0), *_REUSED[9:]]
+_UNSEEN: list[Act] = [*_REUSED[:9], ("stall", "super"), *_REUSED[9:], ("compact", "super"), ("kill",)]
 
 
-# To shrink a history takes minutes, and one that fails is short enough to read.
-@settings(
-    max_examples=15,
-    deadline=None,
-    phases=(Phase.explicit, Phase.reuse, Phase.generate),
-    suppress_health_check=[HealthCheck.too_slow],
-)
+@settings(HISTORIES, max_examples=15)
 @example(_REUSED)
 @example(_COMES_LATE)
 @example(_UNSEEN)
 @example(_REFUSED)
 @given(st.lists(_ACTS, max_size=30))
-async def test_no_order_of_changes_leads_astray(acts: list[_Act]) -> None:
+async def test_no_order_of_changes_leads_astray(acts: list[Act]) -> None:
     await _run(acts)

@@ -10,14 +10,19 @@ from daemonkit.kube.resources import CONFIG_MAPS, PODS, SECRETS, SERVICES, Resou
 from devkit.kube.storage import Object
 from syncer.kinds import persistent_volume
 from tests.unit.syncer import objects
-from tests.unit.syncer.worlds import CLAIMS, DOWN, ENDPOINTS, EVENTS, Plane, synced_tenant
+from tests.unit.syncer.worlds import (
+    CLAIMS,
+    DOWN,
+    ENDPOINTS,
+    TOO_LARGE,
+    TOO_MANY_LABELS,
+    reports_of,
+    synced_tenant,
+)
 
 pytestmark = pytest.mark.asyncio
 
 VOLUMES = persistent_volume.KIND.resource
-# More than a cached object may have.
-LABELS = {f"label-{number}-{'x' * 30}": "x" for number in range(1_001)}
-TOO_LARGE = "too large: metadata.labels has more than 1000 entries"
 
 
 def _pod(**container: Any) -> Object:
@@ -57,7 +62,7 @@ async def test_what_depends_on_it_waits_and_says_so(
     async with synced_tenant() as (world, plane):
         if resource is not SERVICES:
             plane.cluster.create(SERVICES, objects.service("s", ports=[{"port": 80}]))
-        value = {"metadata": {"namespace": "web", "name": depends_on, "labels": LABELS}, **known}
+        value = {"metadata": {"namespace": "web", "name": depends_on, "labels": TOO_MANY_LABELS}, **known}
         plane.storage.create(resource, value)
         await asyncio.sleep(5)
         plane.storage.create(DOWN[kind], dependent)
@@ -65,7 +70,7 @@ async def test_what_depends_on_it_waits_and_says_so(
         below = ("red-web", "app")
         assert below not in world.super.objects(DOWN[kind])
         text = f"{name} web/{depends_on} is there and cannot be read: {TOO_LARGE}"
-        assert _reports(plane, "app") == {("SyncWaiting", text)}
+        assert reports_of(plane, "app") == {("SyncWaiting", text)}
         value = plane.storage.get(resource, "web", depends_on)
         value["metadata"]["labels"] = {}
         plane.storage.replace(resource, value)
@@ -77,13 +82,13 @@ async def test_what_depends_on_it_waits_and_says_so(
 async def test_a_claim_waits_for_the_volume_that_it_names() -> None:
     """It may be one of the tenant's own, for which another would be made."""
     async with synced_tenant() as (world, plane):
-        plane.storage.create(VOLUMES, {"metadata": {"name": "own", "labels": LABELS}, "spec": {}})
+        plane.storage.create(VOLUMES, {"metadata": {"name": "own", "labels": TOO_MANY_LABELS}, "spec": {}})
         await asyncio.sleep(5)
         plane.cluster.create(CLAIMS, objects.claim("app", volumeName="own"))
         await asyncio.sleep(20)
         assert ("red-web", "app") not in world.super.objects(CLAIMS)
         text = f"PersistentVolume own is there and cannot be read: {TOO_LARGE}"
-        assert _reports(plane, "app") == {("SyncWaiting", text)}
+        assert reports_of(plane, "app") == {("SyncWaiting", text)}
         plane.storage.delete(VOLUMES, "", "own")
         await asyncio.sleep(20)
         assert ("red-web", "app") in world.super.objects(CLAIMS)
@@ -97,7 +102,7 @@ async def test_what_is_below_ends_with_its_object() -> None:
         await asyncio.sleep(20)
         assert ("red-web", "app") in world.super.objects(PODS)
         value = plane.storage.get(SECRETS, "web", "x")
-        value["metadata"]["labels"] = LABELS
+        value["metadata"]["labels"] = TOO_MANY_LABELS
         plane.storage.replace(SECRETS, value)
         await asyncio.sleep(20)
         assert ("red-web", "app") in world.super.objects(PODS)
@@ -118,7 +123,7 @@ async def test_endpoints_below_lose_addresses_all_the_same() -> None:
         await asyncio.sleep(10)
         assert world.super.objects(ENDPOINTS)["red-web", "s"]["subsets"]
         value = plane.storage.get(SERVICES, "web", "s")
-        value["metadata"]["labels"] = LABELS
+        value["metadata"]["labels"] = TOO_MANY_LABELS
         plane.storage.replace(SERVICES, value)
         await asyncio.sleep(10)
         own = plane.storage.get(ENDPOINTS, "web", "s")
@@ -126,11 +131,3 @@ async def test_endpoints_below_lose_addresses_all_the_same() -> None:
         plane.storage.replace(ENDPOINTS, own)
         await asyncio.sleep(10)
         assert not world.super.objects(ENDPOINTS)["red-web", "s"].get("subsets")
-
-
-def _reports(plane: Plane, name: str) -> set[tuple[str, str]]:
-    return {
-        (each["reason"], each["message"])
-        for each in plane.objects(EVENTS).values()
-        if each["involvedObject"]["name"] == name
-    }

@@ -15,7 +15,13 @@ from syncer.config import VnAgentConfig
 from syncer.tenant.session import TenantSession
 from syncer.vnodes.desired import AgentAddress
 from tests.unit.syncer import objects
-from tests.unit.syncer.worlds import Plane, World, sessions_of, synced_tenant
+from tests.unit.syncer.worlds import (
+    Plane,
+    World,
+    grow,
+    sessions_of,
+    synced_tenant,
+)
 
 pytestmark = pytest.mark.asyncio
 
@@ -90,9 +96,7 @@ async def test_pods_keep_the_address_of_a_vnode_that_cannot_be_read() -> None:
     async with synced_tenant(*PODS_OF_TENANT, vn_agent=SHOWS_AGENT) as (world, plane):
         await _with_agent(world)
         for _, name in plane.objects(NODES):
-            vnode = plane.storage.get(NODES, "", name)
-            vnode["metadata"]["labels"] |= {f"label-{each}-{'x' * 30}": "x" for each in range(1_001)}
-            plane.storage.replace(NODES, vnode)
+            grow(plane.storage, NODES, "", name)
         await asyncio.sleep(40)
         assert set(_hosts(plane).values()) == {AGENT}
         pod = plane.storage.get(PODS, "web", "p0")

@@ -12,7 +12,13 @@ from syncer.tenant.view import TenantView
 from syncer.tenant.waits import Lookup
 from tenancy import keys
 from tests.unit.syncer import objects
-from tests.unit.syncer.worlds import ENDPOINTS, sessions_of, synced_tenant
+from tests.unit.syncer.worlds import (
+    ENDPOINTS,
+    TOO_LARGE,
+    grow,
+    sessions_of,
+    synced_tenant,
+)
 
 pytestmark = pytest.mark.asyncio
 
@@ -72,7 +78,6 @@ _NOT_HELD = {
 
 async def test_each_look_up_notes_what_cannot_be_read() -> None:
     assert {each for each in vars(View) if not each.startswith("_")} == {*_LOOKS, *_LOOKS_UP, *_NOT_HELD}
-    labels = {f"label-{number}-{'x' * 30}": "x" for number in range(1_001)}
     async with synced_tenant(objects.service("s", ports=[{"port": 80}])) as (world, plane):
         plane.cluster.create(NAMESPACES, {"metadata": {"name": "big"}})
         plane.storage.put(NODES, {"metadata": {"name": "n"}})
@@ -88,13 +93,11 @@ async def test_each_look_up_notes_what_cannot_be_read() -> None:
             (plane.storage, NAMESPACES, "", "big"),
             (plane.storage, NODES, "", "n"),
         ):
-            value = storage.get(resource, namespace, name)
-            value["metadata"]["labels"] = {**value["metadata"].get("labels", {}), **labels}
-            storage.replace(resource, value)
+            grow(storage, resource, namespace, name)
         await asyncio.sleep(5)
         for where, look in (*_LOOKS.values(), *_LOOKS_UP.values()):
             view = sessions_of(world)["red"].view()
-            expected = Unknown(*where, "too large: metadata.labels has more than 1000 entries")
+            expected = Unknown(*where, TOO_LARGE)
             assert look(view) == expected
             assert where in view.looked
             assert view.unknown == ({expected} if (where, look) in _LOOKS.values() else set())
