@@ -25,11 +25,11 @@ class TokenBucket:
         self.tokens -= cost
         return True
 
-    def reserve(self, now_s: float) -> float:
-        """Take a token, in advance if there is none; return the seconds to wait for it."""
+    def reserve(self, now_s: float, cost: float = 1.0) -> float:
+        """Take `cost`, in advance where it is not there; return the seconds to wait for it."""
         self._refill(now_s)
-        wait_s = max(0.0, 1 - self.tokens) / self.per_s
-        self.tokens -= 1
+        wait_s = max(0.0, cost - self.tokens) / self.per_s
+        self.tokens -= cost
         return wait_s
 
     def debit(self, amount: float) -> None:

@@ -92,6 +92,11 @@ class TenantQuota:
             for item, found in objects(kind):
                 self._usage.count(item, of_object(kind, found.load()))
 
+    @property
+    def stored_bytes_limit(self) -> int:
+        """How many bytes the tenant may have in the super cluster."""
+        return self._hard[STORED_BYTES] // quantity.UNIT
+
     def _is_limited(self, kind: str) -> bool:
         return any(part in name for name, _ in self._policy.quota for part in _SUMMED[kind])
 

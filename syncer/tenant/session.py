@@ -28,6 +28,7 @@ from syncer.core.objects import Object
 from syncer.core.plan import Side
 from syncer.core.tenant_cluster import TenantCluster
 from syncer.core.view import SyncSettings
+from syncer.core.write_rate import WriteRate
 from syncer.kinds.port import KindSync
 from syncer.policy.limits import count_name
 from syncer.policy.sync_policy import DEFAULT, PolicyUnusable, SyncPolicy
@@ -153,6 +154,8 @@ class TenantSession:
             self.caches.overhead,
             self.memory.refusal,
         )
+        self._clock = surroundings.clock
+        self.write_rate: WriteRate[SyncKey] = WriteRate(self.quota.stored_bytes_limit, surroundings.clock())
         self.vnodes: TenantVNodes | None = None
         self.is_attached = False
         self.last_error = ""
@@ -196,6 +199,11 @@ class TenantSession:
     def start_quota(self) -> None:
         """Count what the tenant has in the super cluster against the limits of its policy."""
         self.quota.start(self._policy, self.caches.super_objects)
+        self.write_rate.set_stored_bytes(self.quota.stored_bytes_limit)
+
+    def write_wait_s(self, item: SyncKey, size_bytes: int) -> float:
+        """How long a write of the item to the super cluster must wait; 0 if it is to go out now."""
+        return self.write_rate.reserve_s(item, size_bytes, self._clock())
 
     async def send(
         self, method: str, path: str, body: Object | None = None, *, content_type: str = "application/json"
@@ -334,6 +342,7 @@ class TenantSession:
     def forget_object(self, item: SyncKey) -> None:
         """Neither side has the object any more: whatever was noted of it ends."""
         self.waits.forget(item)
+        self.write_rate.forget(item)
         self.verified.forget(item)
         for side in Side:
             self.deletions.note_confirmed(side, item)

@@ -49,11 +49,15 @@ class ForeignNamespaceError(Exception):
     """The super namespace is not the tenant's: nothing was written."""
 
 
+WRITE_RATE = "WriteRateExceeded"
+
+
 class NotReadyError(Exception):
     """What a pod needs is not there yet: its vNode, for which the rest of its plan waits, or its tokens."""
 
-    def __init__(self, why: Wait | Conflict) -> None:
+    def __init__(self, why: Wait | Conflict, retry_after_s: float = 0.0) -> None:
         super().__init__(why.message)
+        self.retry_after_s = retry_after_s
         self.plan = Plan(Half(wait=why) if isinstance(why, Wait) else Half(conflict=why))
 
 
@@ -137,8 +141,10 @@ class ActionWriter:
                     session.deletions.note_deleted(action.side, item)
                 return None
             case Create():
+                request = request_of(action)
+                _keep_rate(session, item, action, request)
                 try:
-                    body = await self._send(session, item, action.side, "create", request_of(action))
+                    body = await self._send(session, item, action.side, "create", request)
                 except ApiError as error:
                     if error.status.code != 409 or error.status.reason != "AlreadyExists":
                         raise
@@ -150,6 +156,7 @@ class ActionWriter:
                 # Nearly always none is known: then no digest is needed.
                 if void and void.is_known(digest_of(key, item, action, request.body, state)):
                     return None
+                _keep_rate(session, item, action, request)
                 body = await self._send(session, item, action.side, "patch", request)
                 if _version_in(body) == state[1]:
                     void.note(digest_of(key, item, action, request.body, state))
@@ -216,6 +223,22 @@ class ActionWriter:
             found = await session.super_client.request("GET", read_path(kind, body), {})
         value = _decoded(_OBJECT, found)
         return value if side is Side.TENANT else note_foreign_fields(value)
+
+
+def _keep_rate(session: TenantSession, item: SyncKey, action: Create | Patch, request: ApiRequest) -> None:
+    """Raise NotReadyError if the tenant has written too many bytes to the super cluster for this write too.
+
+    Deletions go out all the same: they take away what may lead to others by now.
+    """
+    if action.side is not Side.SUPER:
+        return
+    # However small a patch is, etcd has the whole object once more.
+    there = session.caches.of_super(item) if isinstance(action, Patch) else None
+    size_bytes = len(request.body) + (0 if there is None else there.json_bytes)
+    wait_s = session.write_wait_s(item, size_bytes)
+    if wait_s > 0:
+        why = f"this tenant may write {session.write_rate.per_s} bytes a second to the super cluster"
+        raise NotReadyError(Wait(WRITE_RATE, f"{why}, and has written more: this write waits"), wait_s)
 
 
 async def _ask(client: Requester, request: ApiRequest) -> bytes:

@@ -148,7 +148,7 @@ class Engine:
             case ForeignNamespaceError():
                 cause = "foreignNamespace"
             case NotReadyError():
-                cause = "notReady"
+                cause, retry_after_s = "notReady", error.retry_after_s
                 session.last_error = f"{item[0]} {item[1]}/{item[2]}: {error}"[:500]
             case ApiError() | UnreachableError():
                 cause = failure_cause(error)

@@ -50,6 +50,7 @@ class _AnsweringSession:
         self.super_client = SimpleNamespace(request=self._of_super)
         self.policy = SimpleNamespace()
         self.quota = SimpleNamespace(admit=lambda _, plan, __: plan, written=_nothing, forget=_nothing)
+        self.write_wait_s = lambda *_: 0.0
         self.is_attached = True
         self.last_error = ""
         self.pod = POD
