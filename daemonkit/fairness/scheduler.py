@@ -5,7 +5,7 @@ A coroutine that `Account.run` was given is charged for the processor time of ea
 is resumed to its next await, whatever is called in between. While the loop is idle its steps begin as asyncio
 resumes them. Once a slice is used up they wait, and `turns` decides whose is next. What is done for a tenant
 without a coroutine is charged by `Account.charge`, by who measures it (vn-agent's sockets); the tenant's next
-turn pays for that too.
+turn pays for that too, and for what coroutines of another account do for it (`Account.charge_others`).
 
 What counts is the thread's processor time: on a busy machine a tenant must not pay for what other processes
 do. Reading that clock is a system call of 0.3 to 0.7 us, and most steps are short. So a step of less than
@@ -17,7 +17,7 @@ most READING_AGE_NS older than the step.
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator, Mapping
 from typing import Any, TypeVar
 
 from daemonkit.fairness.turns import SLICE_NS, FairShare, Turns
@@ -59,6 +59,11 @@ class TenantScheduler:
         self.read_until_ns = now_ns + READING_AGE_NS
         return self._read_ns - last_ns
 
+    def used_since(self, begun_ns: int) -> int:
+        """What the thread used since this time of a step that has not ended."""
+        took_ns = self.clock_ns() - begun_ns
+        return took_ns if took_ns <= SHORT_STEP_NS else min(took_ns, self._clock_ns() - self._read_ns)
+
     def have_next_slice(self) -> None:
         """The slice is used up, or a step waits."""
         if not self._is_due:
@@ -83,13 +88,25 @@ class TenantScheduler:
 class Account(FairShare):
     """What is done for one tenant. `used_ns` is the processor time of its steps, and of what was charged."""
 
-    __slots__ = ("_debt_ns", "_is_in_step", "_is_open", "_scheduler", "_waiters", "name", "used_ns")
+    __slots__ = (
+        "_begun_ns",
+        "_debt_ns",
+        "_is_in_step",
+        "_is_open",
+        "_scheduler",
+        "_shared_ns",
+        "_waiters",
+        "name",
+        "used_ns",
+    )
 
     def __init__(self, scheduler: TenantScheduler, name: str) -> None:
         super().__init__()
         self.name = name
         self.used_ns = 0
         self._is_in_step = False
+        self._begun_ns = 0
+        self._shared_ns = 0  # of this step, others were charged for
         self._is_open = True
         self._scheduler = scheduler
         self._debt_ns = 0
@@ -107,6 +124,18 @@ class Account(FairShare):
         """Something was done for the tenant outside its coroutines: its next turn pays."""
         self.used_ns += took_ns
         self._debt_ns += took_ns
+
+    def charge_others(self, parts: "Mapping[Account, int]", whole: int) -> None:
+        """This step was taken for others: charge them for what it took until now, by their parts of `whole`.
+
+        This account is charged for its steps all the same, by its own weight. Without the charge of others,
+        what it does for one of them costs that one nothing. Outside a step nobody is charged.
+        """
+        if self._is_in_step and whole > 0:
+            took_ns = self._scheduler.used_since(self._begun_ns) - self._shared_ns
+            self._shared_ns += took_ns
+            for account, part in parts.items():
+                account.charge(took_ns * part // whole)
 
     def set_weight(self, weight: int) -> None:
         """Have another share, from 1 to 100."""
@@ -171,9 +200,10 @@ class Account(FairShare):
                         if error is not None or not turns.must_give_back(self, reserved_ns):
                             break
                         reserved_ns = 0
-                begun_ns = clock_ns()
+                self._begun_ns = begun_ns = clock_ns()
                 if begun_ns > scheduler.read_until_ns:
                     scheduler.read(begun_ns)
+                self._shared_ns = 0
                 self._is_in_step = True
                 try:
                     found = send(None) if error is None else coro.throw(error)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, S
 from dataclasses import dataclass
 
 from daemonkit.fairness.scheduler import Account
+from daemonkit.kube.byte_budget import OBJECT_BYTES
 from daemonkit.kube.reflector import Reflector, Timing, Transport
 from daemonkit.kube.resources import NODES, PODS, SECRETS, SERVICES, Key
 from daemonkit.kube.store import Added, Change, DecodeFailed, Deleted, Modified, UndecodableDeleted
@@ -83,7 +84,11 @@ class SuperChange:
 
 
 class SuperCaches:
-    """`on_change` is called for each change, after it is in the caches."""
+    """`on_change` is called for each change, after it is in the caches.
+
+    `on_applied` is called after each piece of a watch, in the step that decoded it: with the bytes of each
+    tenant's objects in it, by its key, and of all. A list is nobody's doing.
+    """
 
     def __init__(
         self,
@@ -92,8 +97,10 @@ class SuperCaches:
         on_change: Callable[[SuperChange], None],
         *,
         timing: Timing | None = None,
+        on_applied: Callable[[Mapping[str, int], int], None] = lambda *_: None,
     ) -> None:
         self._on_change = on_change
+        self._on_applied = on_applied
         self._owners: dict[str, SuperNamespaceOwner | names.Refused] = {}
         self.names = SuperNames()
         # Whose super namespaces were that are gone, as long as objects of them are cached: the ends of these
@@ -129,7 +136,7 @@ class SuperCaches:
             label_selector=_selector(sync),
             may_be_absent=True,
             delivers_parts=True,
-            on_change=lambda changes: self._changed(sync, changes),
+            on_change=lambda changes: self._apply(sync, changes),
             timing=timing,
         )
 
@@ -206,6 +213,18 @@ class SuperCaches:
         return frozenset(str(each) for each in found if each and each != "None")
 
     # ---- changes
+
+    def _apply(self, sync: KindSync, changes: Sequence[Change[CachedObject]]) -> None:
+        self._changed(sync, changes)
+        if not self.reflectors[sync.kind.kind].is_relisting:
+            parts, whole = Counter[str](), 0
+            for change in changes:
+                namespace, size_bytes = _place_and_size(sync.scope, change)
+                whole += size_bytes
+                owner = self._owner_of_objects(namespace, is_deleted=True)
+                if isinstance(owner, SuperNamespaceOwner):
+                    parts[owner.key] += size_bytes
+            self._on_applied(parts, whole)
 
     def _changed(self, sync: KindSync, changes: Sequence[Change[CachedObject]]) -> None:
         kind = sync.kind.kind
@@ -492,6 +511,19 @@ class SuperCaches:
             self._on_change(SuperChange(CLUSTER_NETWORKS, None, "", ""))
         for change in changes:
             self._on_change(SuperChange(NODE, None, "", change.key[1]))
+
+
+def _place_and_size(scope: Scope, change: Change[CachedObject]) -> tuple[str, int]:
+    """The super namespace by which a change is somebody's, and about how many bytes it came with."""
+    namespace, name = change.key
+    if isinstance(change, DecodeFailed | UndecodableDeleted):
+        return namespace, OBJECT_BYTES
+    value = change.old if isinstance(change, Deleted) else change.value
+    if scope is Scope.NAMESPACE:
+        namespace = name
+    elif scope is Scope.CLAIMED:
+        namespace = value.claim_namespace
+    return namespace, OBJECT_BYTES + value.json_bytes
 
 
 def _values(change: _ObjectChange) -> Iterable[CachedObject]:

@@ -104,7 +104,9 @@ class SyncerService:
         # All tenants wait for what the super cluster tells: no number of them keeps it away.
         self._system = self._scheduler.open("super cluster", MAX_WEIGHT)
         self._queue = WorkQueue(outside.monotonic, outside.jitter, self._metrics.queue_seconds)
-        self._super = SuperCaches(self._client, self._kinds.values(), self._super_changed)
+        self._super = SuperCaches(
+            self._client, self._kinds.values(), self._super_changed, on_applied=self._charge_owners
+        )
         self._memory = SharedBudget(
             budget_bytes(self._memory_limit_bytes()),
             lambda: self._super.stored.all.memory_bytes,
@@ -471,6 +473,12 @@ class SyncerService:
                 self._vnodes.pod_changed(session, change.value, is_deleted=change.is_deleted)
                 if change.is_deleted:
                     self._tokens.pod_gone(session, change.value)
+
+    def _charge_owners(self, parts: Mapping[str, int], whole: int) -> None:
+        """Charge tenants for what the super cluster's watch took to tell of their objects."""
+        sessions = self._attachments.sessions
+        accounts = {sessions[key].account: part for key, part in parts.items() if key in sessions}
+        self._system.charge_others(accounts, whole)
 
     def _policies_changed(self) -> None:
         for session in self._attachments.sessions.values():

@@ -325,3 +325,69 @@ async def test_a_weight_counts_although_its_work_comes_late(step_ns: int) -> Non
     assert 4 < system.used_ns / of_tenants < 6
     least = min(tenant.used_ns for tenant in tenants)
     assert max(tenant.used_ns for tenant in tenants) - least <= SLICE_NS + 2 * step_ns
+
+
+@pytest.mark.asyncio
+async def test_a_step_for_others_is_charged_to_them_too() -> None:
+    """By their parts, until now, once. The account itself pays by its weight, or it would always be first."""
+    world = SharedLoop()
+    system, a, b = (world.scheduler.open(name) for name in ("super cluster", "a", "b"))
+
+    async def deliver() -> None:
+        world.clock.now_ns += 4_000
+        system.charge_others({a: 3, b: 1}, 8)
+        world.clock.now_ns += 1_000
+        system.charge_others({b: 1}, 1)
+        world.clock.now_ns += 500
+        await asyncio.sleep(0)
+        world.clock.now_ns += 100
+        system.charge_others({a: 1}, 1)
+        system.charge_others({}, 0)
+
+    await system.run(deliver())
+    system.charge_others({a: 1}, 1)
+    assert (system.used_ns, a.used_ns, b.used_ns) == (5_600, 1_600, 1_500)
+
+
+@pytest.mark.asyncio
+async def test_other_processes_time_in_a_step_is_charged_to_nobody() -> None:
+    wall, processor = Clock(), Clock()
+    scheduler = TenantScheduler(clock_ns=wall, processor_clock_ns=processor)
+    system, tenant = scheduler.open("super cluster"), scheduler.open("a")
+
+    async def deliver() -> None:
+        wall.now_ns += 8_000_000
+        processor.now_ns += 700_000
+        system.charge_others({tenant: 1}, 1)
+
+    await system.run(deliver())
+    assert (system.used_ns, tenant.used_ns) == (700_000, 700_000)
+
+
+@pytest.mark.asyncio
+async def test_who_has_others_work_for_it_has_fewer_turns() -> None:
+    """A tenant whose objects change quickly in the super cluster: vc-syncer's own account worked for it
+    beside its own tasks, and its neighbour had a third of the time, as if nothing were done for the other."""
+    world = SharedLoop()
+    system = world.scheduler.open("super cluster", 100)
+    loud, quiet = world.scheduler.open("loud"), world.scheduler.open("quiet")
+    tasks = Tasks("t")
+
+    async def deliver() -> None:
+        while True:
+            world.clock.now_ns += SLICE_NS // 2
+            system.charge_others({loud: 1}, 1)
+            for _ in range(2):  # what comes from the super cluster leaves time to others
+                future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+                asyncio.get_running_loop().call_soon(future.set_result, None)
+                await future
+
+    tasks.spawn(system.run(deliver()), "super cluster")
+    for account in (loud, quiet):
+        tasks.spawn(account.run(world.work(account.name, 100_000, SLICE_NS // 4)), account.name)
+    for _ in range(10_000):
+        await asyncio.sleep(0)  # pace: iterations are counted
+    await tasks.close(1)
+    assert 0.3 < system.used_ns / world.clock.now_ns < 0.5
+    assert 0.9 < loud.used_ns / quiet.used_ns < 1.1
+    assert quiet.used_ns > 0.45 * world.clock.now_ns

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping
 
 import pytest
 
@@ -220,4 +221,40 @@ async def test_what_replaced_an_unreadable_object_ends_it() -> None:
         (False, "u2"),
         (False, "u2"),
     ]
+    await tasks.close(1.0)
+
+
+async def test_a_piece_is_counted_by_owner() -> None:
+    """By their bytes. Of a list nobody is: no tenant has made the super cluster be read again."""
+    cluster = Cluster(Storage(), ClusterSettings(), clock=lambda: 0.0)
+    parts, whole = Counter[str](), list[int]()
+
+    def note(found: Mapping[str, int], of_all: int) -> None:
+        parts.update(found)
+        whole.append(of_all)
+
+    caches = SuperCaches(InProcessClient(cluster), table.kinds(()), lambda _: None, on_applied=note)
+    tasks = Tasks("test")
+    for key in ("red", "green"):
+        cluster.storage.put(NAMESPACES, _namespace(key, "web"))
+        cluster.storage.put(CONFIG_MAPS, _config_map(f"{key}-web", "a"))
+    caches.start(tasks, TenantScheduler().open("super cluster"))
+    await caches.wait_synced()
+    assert sum(whole) == 0
+    cluster.storage.put(CONFIG_MAPS, _config_map("red-web", "b") | {"data": {"k": "x" * 10_000}})
+    cluster.storage.put(CONFIG_MAPS, _config_map("green-web", "b"))
+    cluster.storage.put(CONFIG_MAPS, _config_map("kube-system", "b") | {"data": {"k": "x" * 5_000}})
+    await asyncio.sleep(1)
+    small, red = parts["green"], parts["red"]
+    assert 1_000 < small < 2_000
+    assert red - small == pytest.approx(10_000, abs=100)
+    assert sum(whole) - red - 2 * small == pytest.approx(5_000, abs=100)
+    cluster.storage.put(persistent_volume.KIND.resource, _volume("v", "red-web"))
+    cluster.storage.put(NAMESPACES, _namespace("green", "db"))
+    await asyncio.sleep(1)
+    assert 1_000 < parts["green"] - small < 2_000
+    assert 1_000 < parts["red"] - red < 2_000
+    cluster.storage.delete(CONFIG_MAPS, "green-web", "b")
+    await asyncio.sleep(1)
+    assert 2_000 < parts["green"] - small < 4_000
     await tasks.close(1.0)
