@@ -34,7 +34,8 @@ class Patch:
     """Apply a JSON merge patch to the object of this UID, or to its `subresource`.
 
     A strategic merge patch where `is_strategic`: for lists that others write too, by their merge key.
-    With a `version` the patch is refused if the object has changed since.
+    With a `version` the patch is refused if the object has changed since. `is_separate`: it goes out also
+    where one before it was refused.
     """
 
     side: Side
@@ -46,6 +47,7 @@ class Patch:
     subresource: str = ""
     is_strategic: bool = False
     version: str = ""
+    is_separate: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -124,8 +124,9 @@ class TenantQuota:
     def admit(self, item: SyncKey, plan: Plan, found: Object | None) -> Plan:
         """The plan, or what is left of it if it would exceed a limit; what it writes is reserved.
 
-        A refused plan still brings up what the super cluster says, and deletes. What a resize gives back goes
-        down, and makes room for the rest of it: until the kubelet has carried it out, old and new count.
+        A refused plan still brings up what the super cluster says, and deletes. A refused resize holds
+        nothing else back. What it gives back goes down, and makes room for the rest of it: until the kubelet
+        has carried it out, old and new count.
         """
         refused = self._refusals(item, plan, found)
         if not refused:
@@ -134,7 +135,10 @@ class TenantQuota:
         if len(self._refused) < _MAX_REFUSED:
             self._refused[item] = None
         down = plan.down
-        actions = tuple(each for each in down.actions if not _is_growth(each))
+        actions = tuple(each for each in down.actions if not _is_resize(each))
+        is_more = len(actions) == len(down.actions)
+        if is_more or self._refusals(item, replace(plan, down=replace(down, actions=actions)), found):
+            actions = tuple(each for each in actions if not _is_growth(each))
         if any(isinstance(each, Create) for each in down.actions):
             actions = tuple(each for each in actions if not isinstance(each, IssueTokens))
         actions += tuple(_reduced(down.actions, found))
@@ -235,10 +239,14 @@ class TenantQuota:
 
 def _reduced(actions: Iterable[Action], found: Object | None) -> Iterator[Patch]:
     for each in actions:
-        if isinstance(each, Patch) and each.subresource == "resize" and found is not None:
+        if isinstance(each, Patch) and _is_resize(each) and found is not None:
             body = reduced_part(found, each.body)
             if body:
                 yield replace(each, body=body)
+
+
+def _is_resize(action: Action) -> bool:
+    return isinstance(action, Patch) and action.subresource == "resize"
 
 
 def _is_growth(action: Action) -> bool:

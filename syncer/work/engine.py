@@ -30,6 +30,7 @@ from syncer.core.plan import (
     Direction,
     Half,
     IssueTokens,
+    Patch,
     Plan,
     Refusal,
     Side,
@@ -267,7 +268,10 @@ class Engine:
                 due_s = self._note_failure(session, item, direction, error)
                 digest = _digest(halves[direction])
                 self._failed[session.tenant.key, item, direction] = _FailedHalf(digest, due_s)
-                if direction is Direction.DOWN and isinstance(error, ApiError) and error.status.code < 500:
+                if direction is Direction.DOWN and versions.super_version != planned[1]:
+                    # A part of it is written: that is reserved until the caches have it.
+                    session.quota.written(item, versions.super_version, session.caches.of_super(item))
+                elif direction is Direction.DOWN and isinstance(error, ApiError) and error.status.code < 500:
                     session.quota.forget(item)
                 is_done = False
                 continue
@@ -319,12 +323,22 @@ class Engine:
         versions: PairVersions,
         subject: Object | None,
     ) -> tuple[Side, Object] | None:
-        """Carry out all actions. Returns the object that stands in the way of a creation, with its side."""
+        """Carry out all actions, after a refused one those that stand apart.
+
+        Returns the object that stands in the way of a creation, with its side.
+        """
         missing: NotReadyError | None = None
+        refused: ApiError | None = None
         try:
             for action in half.actions:
+                if refused is not None and not (isinstance(action, Patch) and action.is_separate):
+                    continue
                 try:
                     existing = await self._writer.carry_out(session, item, action, versions)
+                except ApiError as error:
+                    if not _is_refusal(error):
+                        raise
+                    refused, existing = refused or error, None
                 except NotReadyError as error:
                     if not isinstance(action, IssueTokens):
                         raise
@@ -332,6 +346,8 @@ class Engine:
                     missing, existing = error, None
                 if existing is not None:
                     return existing
+            if refused is not None:
+                raise refused
             if missing is not None:
                 raise missing
         except NotReadyError as error:
@@ -396,6 +412,11 @@ async def _give_way(*cached: CachedObject | None) -> None:
     """End the step, if it was one of a large object: to load, to plan and to write are steps of their own."""
     if any(each is not None and each.json_bytes > _LARGE_BYTES for each in cached):
         await asyncio.sleep(0)
+
+
+def _is_refusal(error: ApiError) -> bool:
+    """Whether it is what was sent that the API server will not have."""
+    return 400 <= error.status.code < 500 and error.status.code != 429
 
 
 def _creates_in_super(plan: Plan) -> bool:

@@ -74,11 +74,18 @@ def plan_updates(
             body = {"spec": {"ephemeralContainers": containers}}
             actions.append(_patch(found, body, subresource="ephemeralcontainers"))
     if sizes:
-        actions.append(_patch(found, {"spec": sizes}, subresource="resize"))
+        actions.append(_patch(found, {"spec": sizes}, subresource="resize", is_separate=True))
     return tuple(actions), (), waiting
 
 
-def _patch(found: Object, body: Object, *, subresource: str = "", is_strategic: bool = True) -> Patch:
+def _patch(
+    found: Object,
+    body: Object,
+    *,
+    subresource: str = "",
+    is_strategic: bool = True,
+    is_separate: bool = False,
+) -> Patch:
     return Patch(
         Side.SUPER,
         KIND,
@@ -88,6 +95,7 @@ def _patch(found: Object, body: Object, *, subresource: str = "", is_strategic: 
         body,
         subresource=subresource,
         is_strategic=is_strategic,
+        is_separate=is_separate,
     )
 
 

@@ -145,6 +145,8 @@ async def test_changes_at_once_are_judged_together() -> None:
         await asyncio.sleep(40)
         assert _requested(world, "app") == ["1"]
         assert _is_refused(plane, "app", r"requests\.cpu 399 more, used 1 of 4 ")
+        # The image is no part of what is refused.
+        assert world.super.storage.get(PODS, "red-web", "app")["spec"]["containers"][0]["image"] == "other"
         plane.storage.delete(PODS, "web", "app")
         await asyncio.sleep(10)
         plane.cluster.create(PODS, _pod("next", "4"))

@@ -3,6 +3,7 @@
 
 import json
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 from daemonkit.kube.resources import PODS
@@ -179,3 +180,19 @@ def test_tokens_wait_for_room() -> None:
     assert world.quota.wait_for_room() is None
     world.totals.stored_bytes = 128 << 20
     assert isinstance(world.quota.wait_for_room(), Wait)
+
+
+def test_a_refused_resize_holds_no_image_back() -> None:
+    world = _OneTenant()
+    world.show("a", "1", "1", "2")
+    found = _pod("a", "1", "2")
+    image = Patch(
+        Side.SUPER, KIND, "red-web", "a", "u", {"spec": {"containers": [{"name": "c0", "image": "i"}]}}
+    )
+    (resize,) = _plan("a", "9", "1", found=found).down.actions
+    assert isinstance(resize, Patch)
+    admitted = world.quota.admit(("Pod", "web", "a"), Plan(Half((image, resize))), found)
+    (refusal,) = admitted.down.refusals
+    assert "requests.cpu" in refusal.message
+    given_back = {"spec": {"containers": [{"name": "c1", "resources": {"requests": {"cpu": "1"}}}]}}
+    assert admitted.down.actions == (image, replace(resize, body=given_back))

@@ -162,6 +162,32 @@ async def test_a_plan_is_carried_out_in_order() -> None:
     assert (world.writes, world.reports) == (["tenant PATCH", "super POST"], ["planned"])
 
 
+@pytest.mark.parametrize(
+    ("code", "sent"), [(422, ["a", "resize"]), (403, ["a", "resize"]), (429, ["a"]), (500, ["a"])]
+)
+async def test_a_refused_change_holds_back_what_hangs_on_it_alone(code: int, sent: list[str]) -> None:
+    """A resize is another request to another subresource; an ephemeral container needs what comes before."""
+    world = _AnsweringSession(detaches=False)
+    names: list[str] = []
+    released: list[object] = []
+    world.quota.forget = released.append
+
+    async def refuse(_: str, path: str, *__: Any, **___: Any) -> bytes:
+        names.append(path.rpartition("/")[2])
+        if "resize" in path:
+            return POD
+        raise ApiError(Status(code, message="not this"))
+
+    world.super_client.request = refuse
+    image = replace(RESIZE, subresource="")
+    debug = replace(RESIZE, subresource="ephemeralcontainers")
+    await _work(world, Plan(Half((image, debug, replace(RESIZE, is_separate=True)))))
+    assert names == sent
+    assert (world.retried, world.reports) == ([Direction.DOWN], ["failed"])
+    # What was written is reserved until the caches have it.
+    assert released == ([ITEM] if code == 429 else [])
+
+
 async def test_a_plan_ends_with_its_session() -> None:
     """A tenant's API server answers after a minute: by then it may be known to be the super cluster's own."""
     world = _AnsweringSession(detaches=True)
