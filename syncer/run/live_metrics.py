@@ -15,7 +15,8 @@ from syncer.run.attachments import Attachments
 from syncer.run.report import StatusReport
 from syncer.sharding.port import SoleOwner
 from syncer.sharding.replica import Replica
-from syncer.tokens.controller import RenewalFailure, TokenCounts
+from syncer.tokens.controller import TokenCounts
+from syncer.tokens.token_requests import RenewalFailure
 from syncer.vnodes.tenant_vnodes import VNodeCounts
 from syncer.work.engine import Engine
 from syncer.work.orphans import OrphanCollector

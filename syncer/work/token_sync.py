@@ -10,8 +10,9 @@ from syncer.caches.cached_object import CachedObject
 from syncer.caches.super_cluster import SuperCaches
 from syncer.core.plan import Conflict, IssueTokens, Wait
 from syncer.tenant.session import TenantSession
-from syncer.tokens.controller import NotIssuedError, RenewalFailure, TokenIssuer
+from syncer.tokens.controller import TokenIssuer
 from syncer.tokens.documents import PodTokens
+from syncer.tokens.token_requests import NotIssuedError, RenewalFailure
 from syncer.work.reports import TenantReports
 from tenancy import keys
 

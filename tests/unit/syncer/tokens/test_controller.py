@@ -1,112 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 import asyncio
-import base64
-import io
 import json
-import logging
-from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from daemonkit import logs
 from daemonkit.kube.client import ApiError, UnreachableError
 from daemonkit.kube.resources import SECRETS, Status
 from daemonkit.tasks import Tasks
-from devkit.kube.storage import StatusError
-from devkit.syncer.fake_control_plane import FakeControlPlane
 from devkit.syncer.fake_view import TENANT
-from syncer.core.objects import Object
-from syncer.core.plan import Conflict, IssueTokens, TokenRequest, Wait
-from syncer.tokens.controller import NotIssuedError, RenewalFailure, TokenIssuer
-from syncer.tokens.documents import PodTokens
-from tests.unit.conftest import VirtualTimeLoop
-
-NAMESPACE = "vcs-7aad2b-tenant-00-default"
-SECRET = f"/api/v1/namespaces/{NAMESPACE}/secrets"
-TOKEN = "/api/v1/namespaces/default/serviceaccounts/builder/token"
-EPOCH_S = 1_764_075_600.0
-MARK = "SECRET-TEXT"
-
-
-def action(name: str = "web-0", *, audiences: tuple[str, ...] = ("",), seconds: int = 3600) -> IssueTokens:
-    tokens = tuple(TokenRequest(f"token-{n}", each, seconds) for n, each in enumerate(audiences))
-    return IssueTokens("default", name, f"uid-{name}", "builder", f"{name}-token", tokens)
-
-
-class TokensEnvironment:
-    """A tenant and a super cluster on fakes. Tokens are numbered; `refusal` is how the tenant answers."""
-
-    def __init__(self) -> None:
-        self.failed: list[str] = []
-        """Tasks that failed: in a daemon each ends it."""
-        self.tasks = Tasks("test", on_failure=lambda name, _: self.failed.append(name))
-        self.tenant = FakeControlPlane(on_token=self._issue)
-        self.cluster = FakeControlPlane()
-        self.reports: list[tuple[str, Wait | None]] = []
-        self.refusal: Callable[[], Exception] | None = None
-        self.issued = 0
-        self.granted_s: int | None = None
-        self.is_owned = True
-        self.skew_s = 0.0
-        self.issuer = self.restarted()
-
-    def restarted(self) -> TokenIssuer:
-        """Another process, which knows nothing yet."""
-        self.issuer = TokenIssuer(
-            self.cluster,
-            lambda key, namespace: self.is_owned and (key, namespace) == (TENANT.key, NAMESPACE),
-            self._report,
-            self.tasks,
-            lambda: EPOCH_S + asyncio.get_running_loop().time() + self.skew_s,
-            lambda: 1.0,
-        )
-        self.issuer.add_tenant(TENANT, self.tenant)
-        return self.issuer
-
-    async def _report(self, key: str, pod: PodTokens, error: NotIssuedError | None) -> None:
-        assert key == TENANT.key
-        self.reports.append((pod.name, None if error is None else error.wait))
-
-    def _issue(self, path: str, body: Object) -> Object:
-        assert path == TOKEN
-        if self.refusal is not None:
-            raise self.refusal()
-        self.issued += 1
-        seconds = self.granted_s or body["spec"]["expirationSeconds"]
-        return body | {
-            "spec": body["spec"] | {"expirationSeconds": seconds},
-            "status": {"token": f"{MARK}.{self.issued}", "expirationTimestamp": "2020-01-01T00:00:00Z"},
-        }
-
-    async def __aenter__(self) -> "TokensEnvironment":
-        self.tasks.spawn(self.issuer.run(), "timer")
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        assert await self.tasks.close(1.0) == ()
-
-    async def issue(self, asked: IssueTokens) -> Wait | Conflict | None:
-        return await self.issuer.issue(TENANT.key, asked, NAMESPACE)
-
-    def secret(self, name: str = "web-0") -> Object | None:
-        try:
-            return self.cluster.storage.get(SECRETS, NAMESPACE, f"{name}-token")
-        except StatusError:
-            return None
-
-    def tokens(self, name: str = "web-0") -> dict[str, str]:
-        found = self.secret(name)
-        assert found is not None
-        return {key: base64.b64decode(text).decode() for key, text in found["data"].items()}
-
-    def take_requests(self) -> list[str]:
-        found = [*self.tenant.requests, *self.cluster.requests]
-        self.tenant.requests.clear()
-        self.cluster.requests.clear()
-        return found
+from syncer.core.plan import Wait
+from syncer.tokens.token_requests import RenewalFailure
+from tests.unit.syncer.tokens.environment import MARK, NAMESPACE, SECRET, TOKEN, TokensEnvironment, action
 
 
 @pytest.mark.asyncio
@@ -200,33 +104,6 @@ async def test_restart_finds_its_state_in_the_secrets() -> None:
 
 
 @pytest.mark.asyncio
-async def test_issue_after_a_restart_takes_the_secret_over() -> None:
-    async with TokensEnvironment() as env:
-        assert await env.issue(action()) is None
-        env.restarted()
-        env.take_requests()
-        assert await env.issue(action()) is None
-        assert env.take_requests() == [
-            f"POST {TOKEN}",
-            f"POST {SECRET}",
-            f"GET {SECRET}/web-0-token",
-            f"PATCH {SECRET}/web-0-token",
-        ]
-        assert env.tokens() == {"token-0": f"{MARK}.2"}
-
-
-@pytest.mark.asyncio
-async def test_secret_of_the_tenant_stands_in_the_way() -> None:
-    async with TokensEnvironment() as env:
-        foreign = {"metadata": {"name": "web-0-token", "namespace": NAMESPACE}, "data": {"a": "Yg=="}}
-        before = env.cluster.storage.create(SECRETS, foreign)
-        assert await env.issue(action()) == Conflict(
-            f"Secret {NAMESPACE}/web-0-token is not of the tokens of the pod"
-        )
-        assert env.secret() == before
-
-
-@pytest.mark.asyncio
 async def test_secret_goes_with_the_super_pod() -> None:
     async with TokensEnvironment() as env:
         assert await env.issue(action()) is None
@@ -239,17 +116,6 @@ async def test_secret_goes_with_the_super_pod() -> None:
         env.take_requests()
         await asyncio.sleep(10_000)
         assert env.take_requests() == []
-
-
-@pytest.mark.asyncio
-async def test_another_secret_of_the_name_is_not_deleted() -> None:
-    async with TokensEnvironment() as env:
-        assert await env.issue(action()) is None
-        env.cluster.storage.delete(SECRETS, NAMESPACE, "web-0-token")
-        env.cluster.storage.create(SECRETS, {"metadata": {"name": "web-0-token", "namespace": NAMESPACE}})
-        env.issuer.pod_gone(TENANT.key, "uid-web-0")
-        await asyncio.sleep(60)
-        assert env.secret() is not None
 
 
 @pytest.mark.asyncio
@@ -281,19 +147,6 @@ async def test_deletion_that_was_missed_shows_at_the_renewal() -> None:
         env.cluster.storage.delete(SECRETS, NAMESPACE, "web-0-token")
         await asyncio.sleep(3000)
         assert set(env.tokens()) == {"token-0", "token-1"}
-
-
-@pytest.mark.parametrize("code", [401, 403, 404, 409, 500])
-@pytest.mark.asyncio
-async def test_refused_request_says_so_to_the_pod(code: int) -> None:
-    async with TokensEnvironment() as env:
-        env.refusal = lambda: ApiError(Status(code, "x", f"{MARK}"))
-        found = await env.issue(action())
-        assert isinstance(found, Wait)
-        assert found.reason == "TokensNotIssued"
-        assert f"{code}" in found.message
-        assert "service account default/builder" in found.message
-        assert env.secret() is None
 
 
 @pytest.mark.asyncio
@@ -345,7 +198,7 @@ async def test_renewals_of_pods_that_are_gone_are_forgotten() -> None:
             await asyncio.sleep(0.01)
         await asyncio.sleep(1)
         assert env.issuer.counts.removed == 500
-        assert len(env.issuer._heap) <= 130  # noqa: SLF001 - what is remembered has no reader outside
+        assert len(env.issuer._due) <= 130  # noqa: SLF001 - what is remembered has no reader outside
 
 
 @pytest.mark.asyncio
@@ -376,38 +229,6 @@ async def test_renewals_of_a_tenant_are_few_at_a_time() -> None:
 
 
 @pytest.mark.asyncio
-async def test_nothing_is_written_into_a_foreign_namespace() -> None:
-    async with TokensEnvironment() as env:
-        assert await env.issue(action()) is None
-        env.is_owned = False
-        before = env.secret()
-        assert await env.issue(action("web-1")) == Wait(
-            "TokensNotIssued", "namespace default is not in the super cluster"
-        )
-        await asyncio.sleep(4000)
-        env.issuer.pod_gone(TENANT.key, "uid-web-0")
-        await asyncio.sleep(100)
-        assert env.secret() == before
-
-
-@pytest.mark.parametrize(
-    "asked",
-    [
-        IssueTokens("default", "web-0", "u", "../../x", "s", (TokenRequest("k", "", 600),)),
-        IssueTokens("default", "web-0", "u", "builder", "../x", (TokenRequest("k", "", 600),)),
-        IssueTokens("a/b", "web-0", "u", "builder", "s", (TokenRequest("k", "", 600),)),
-        IssueTokens("default", "web-0", "u", "builder", "s", ()),
-        IssueTokens("default", "web-0", "u", "builder", "s", (TokenRequest("k", "", 600),) * 33),
-    ],
-)
-@pytest.mark.asyncio
-async def test_names_and_numbers_are_bounded(asked: IssueTokens) -> None:
-    async with TokensEnvironment() as env:
-        assert isinstance(await env.issue(asked), Wait)
-        assert env.take_requests() == []
-
-
-@pytest.mark.asyncio
 async def test_other_replica_renewed() -> None:
     async with TokensEnvironment() as env:
         assert await env.issue(action()) is None
@@ -431,57 +252,6 @@ async def test_removed_tenant_is_left_alone() -> None:
         await asyncio.sleep(10_000)
         assert env.take_requests() == []
         assert await env.issue(action()) == Wait("TokensNotIssued", "the tenant is not synced any more")
-
-
-@pytest.mark.asyncio
-async def test_late_token_is_not_for_the_next_tenant() -> None:
-    """The API server of a tenant keeps a token back until another tenant has its key and namespace."""
-    async with TokensEnvironment() as env:
-        env.tenant.delay_s = 30.0
-        another = replace(TENANT, uid="another")
-        asyncio.get_running_loop().call_later(1, env.issuer.add_tenant, another, FakeControlPlane())
-        assert await env.issue(action()) == Wait("TokensNotIssued", "the tenant is not synced any more")
-        assert (env.issued, env.cluster.requests) == (1, [])
-
-
-_FAULTS = st.sampled_from(
-    [
-        None,
-        UnreachableError(f"{MARK}: broken"),
-        ApiError(Status(403, MARK, f"token {MARK} is refused")),
-        ApiError(Status(409, "AlreadyExists", MARK)),
-        ApiError(Status(422, "Invalid", f"data: Invalid value: {MARK}")),
-        ApiError(Status(500, "x", base64.b64encode(MARK.encode()).decode())),
-    ]
-)
-
-
-@settings(max_examples=50, deadline=None)
-@given(st.lists(_FAULTS, max_size=8), st.lists(_FAULTS, max_size=8))
-def test_no_text_of_a_token_is_seen(tenant: list[Exception | None], cluster: list[Exception | None]) -> None:
-    """In no log line, repr, message or exception, whatever the servers answer."""
-    seen = io.StringIO()
-    logs.setup(level="debug", stream=seen, is_json=True, clock=lambda: 0.0)
-
-    async def run() -> None:
-        async with TokensEnvironment() as env:
-            env.tenant.failures = [each for each in tenant if each is not None]
-            env.cluster.failures = [each for each in cluster if each is not None]
-            for number in range(3):
-                seen.write(repr(await env.issue(action(f"web-{number}"))))
-            await asyncio.sleep(10_000)
-            seen.write(repr(vars(env.issuer)))
-            seen.write(repr(env.reports))
-            for secret in (env.secret(f"web-{n}") for n in range(3)):
-                seen.write(repr((secret or {}).get("metadata")))
-            env.issuer.pod_gone(TENANT.key, "uid-web-0")
-            await asyncio.sleep(100)
-
-    with asyncio.Runner(loop_factory=VirtualTimeLoop) as runner:
-        runner.run(run())
-    logging.getLogger().handlers.clear()
-    assert MARK not in seen.getvalue()
-    assert base64.b64encode(MARK.encode()).decode()[:12] not in seen.getvalue()
 
 
 @pytest.mark.asyncio

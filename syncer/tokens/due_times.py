@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is due when. Pure.
+
+Each item has one time, the latest that it was given. What is remembered is at most twice the number of items,
+and a few more.
+"""
+
+import heapq
+
+# Void entries are looked for when their number may have doubled, but not below this.
+_FEW_ENTRIES = 64
+
+TokensKey = tuple[str, str]
+"""A tenant's cluster key, and the UID of one of its pods."""
+
+
+class DueTimes:
+    """Times in seconds of one clock, which the caller has."""
+
+    __slots__ = ("_due", "_heap", "_sweep_at")
+
+    def __init__(self) -> None:
+        self._due: dict[TokensKey, float] = {}
+        self._heap: list[tuple[float, TokensKey]] = []
+        self._sweep_at = _FEW_ENTRIES
+
+    def __len__(self) -> int:
+        """How many entries are remembered, void ones too."""
+        return len(self._heap)
+
+    @property
+    def first_s(self) -> float | None:
+        """When to take what is due next: at the latest then. None if nothing will be."""
+        return self._heap[0][0] if self._heap else None
+
+    def set(self, item: TokensKey, due_s: float) -> bool:
+        """Have the item due then, and not before; returns whether nothing is due before it."""
+        self._due[item] = due_s
+        if len(self._heap) >= self._sweep_at:
+            self._heap = [entry for entry in self._heap if self._is_latest(entry)]
+            heapq.heapify(self._heap)
+            self._sweep_at = max(_FEW_ENTRIES, 2 * len(self._heap))
+        heapq.heappush(self._heap, (due_s, item))
+        return self._heap[0][0] == due_s
+
+    def forget(self, item: TokensKey) -> None:
+        """Have it never due."""
+        self._due.pop(item, None)
+
+    def is_due(self, item: TokensKey, now_s: float) -> bool:
+        """Whether its time has come, also after it was taken."""
+        due_s = self._due.get(item)
+        return due_s is not None and due_s <= now_s
+
+    def take(self, now_s: float) -> list[TokensKey]:
+        """What is due now and was not taken since it was set."""
+        found = []
+        while self._heap and self._heap[0][0] <= now_s:
+            entry = heapq.heappop(self._heap)
+            if self._is_latest(entry):
+                found.append(entry[1])
+        return found
+
+    def _is_latest(self, entry: tuple[float, TokensKey]) -> bool:
+        due_s, item = entry
+        return self._due.get(item) == due_s
