@@ -2,8 +2,9 @@
 """Which tenants are synced: attaches those that a source publishes, and detaches the others."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 from daemonkit import logs
 from daemonkit.kube.credentials import CredentialsError
@@ -41,34 +42,39 @@ class Attachment:
     is_super_cluster: bool = False
 
 
+class AttachmentOwner(Protocol):
+    """Who serves the tenants that are attached."""
+
+    def open_session(self, state: Reachable) -> TenantSession:
+        """Build a session, which is not started. Raises CredentialsError."""
+
+    def attach(self, session: TenantSession) -> None:
+        """A session is synced: plan its objects."""
+
+    def detached(self, session: TenantSession) -> None:
+        """A session ends, synced or not: forget it."""
+
+    def tenant_changed(self, session: TenantSession, before: TenantCluster) -> None:
+        """Its tenant was another before: of another weight, policy, prefix or release."""
+
+    def note_problem(self, problem: Unusable) -> None:
+        """A tenant cannot be synced: its VirtualCluster gets a condition."""
+
+    def note_resolved(self, problem: Unusable) -> None:
+        """That is over."""
+
+    async def wait_super_synced(self) -> None:
+        """Return once the super cluster's objects are known."""
+
+    def is_super_cluster(self, session: TenantSession) -> bool:
+        """Whether a synced session reads the super cluster, by whatever address."""
+
+
 class Attachments:
-    """`open_session` builds a session, `attach` is run once it is synced, `detached` when it ends.
+    """What is attached now, by source and by cluster key."""
 
-    `problem` is called with a tenant that cannot be synced, for its VirtualCluster's conditions, and
-    `resolved` when that is over. `changed` has the session whose tenant was another before.
-    `is_super_cluster` says whether a synced session reads the super cluster, by whatever address.
-    """
-
-    def __init__(
-        self,
-        open_session: Callable[[Reachable], TenantSession],
-        attach: Callable[[TenantSession], None],
-        detached: Callable[[TenantSession], None],
-        problem: Callable[[Unusable], None],
-        resolved: Callable[[Unusable], None],
-        changed: Callable[[TenantSession, TenantCluster], None],
-        wait_super_synced: Callable[[], Awaitable[None]],
-        is_super_cluster: Callable[[TenantSession], bool],
-        tasks: Tasks,
-    ) -> None:
-        self._open_session = open_session
-        self._attach = attach
-        self._detached = detached
-        self._problem = problem
-        self._resolved = resolved
-        self._changed = changed
-        self._wait_super_synced = wait_super_synced
-        self._is_super_cluster = is_super_cluster
+    def __init__(self, owner: AttachmentOwner, tasks: Tasks) -> None:
+        self._owner = owner
         self._tasks = tasks
         self._failed: set[TenantSession] = set()
         self.by_source: dict[str, Attachment] = {}
@@ -103,7 +109,7 @@ class Attachments:
                 known.session.change_tenant(state.cluster)
                 known.state = state
                 if before != state.cluster:
-                    self._changed(known.session, before)
+                    self._owner.tenant_changed(known.session, before)
                 return
             self._end(source)
         other = self.sessions.get(state.cluster.key)
@@ -119,7 +125,7 @@ class Attachments:
             self._set_problem(source, state, overlap_of(state))
             return
         try:
-            session = self._open_session(state)
+            session = self._owner.open_session(state)
         except CredentialsError as error:
             unusable = Unusable(state.cluster.key, "CredentialsUnusable", str(error), state.virtual_cluster)
             self._set_problem(source, state, unusable)
@@ -134,17 +140,17 @@ class Attachments:
 
     async def _attach_when_synced(self, session: TenantSession) -> None:
         await session.caches.wait_synced()
-        await self._wait_super_synced()
-        if self._is_super_cluster(session):
+        await self._owner.wait_super_synced()
+        if self._owner.is_super_cluster(session):
             self._refuse_super_cluster(session)
             return
-        self._attach(session)
+        self._owner.attach(session)
         _log.info("tenant synced", tenant=session.tenant.key)
         while True:
             await asyncio.sleep(_POLL_S)
             session.note_queued()
             # Rotated credentials may lead elsewhere.
-            if self._is_super_cluster(session):
+            if self._owner.is_super_cluster(session):
                 self._refuse_super_cluster(session)
                 return
             if session.caches.has_regressed:
@@ -211,7 +217,7 @@ class Attachments:
         problem, known.problem = known.problem, None
         if problem is not None:
             _log.info("tenant can be synced again", tenant=problem.key, reason=problem.reason)
-            self._resolved(problem)
+            self._owner.note_resolved(problem)
 
     def _set_problem(self, source: str, state: TenantState, problem: Unusable) -> None:
         known = self.by_source.get(source)
@@ -222,18 +228,18 @@ class Attachments:
         known.is_super_cluster = False
         if known.problem != problem:
             if known.problem is not None and known.problem.reason != problem.reason:
-                self._resolved(known.problem)
+                self._owner.note_resolved(known.problem)
             known.problem = problem
             _log.warning(
                 "tenant cannot be synced", tenant=problem.key, reason=problem.reason, problem=problem.message
             )
-            self._problem(problem)
+            self._owner.note_problem(problem)
 
     def _end(self, source: str) -> None:
         ended = self.by_source.pop(source)
         if ended.session is not None:
             del self.sessions[ended.session.tenant.key]
-            self._detached(ended.session)
+            self._owner.detached(ended.session)
             _log.info("tenant is no longer synced", tenant=ended.session.tenant.key)
             self._tasks.spawn(ended.session.close(_CLOSE_S), f"close {ended.session.tenant.key}")
 

@@ -128,17 +128,7 @@ class SyncerService:
         )
         slots = Slots(SLOTS)
         self._reports = TenantReports(self._metrics, outside.wall, outside.monotonic, slots)
-        self._attachments = Attachments(
-            self._open_session,
-            self._attach,
-            self._detached,
-            self._note_problem,
-            self._note_resolved,
-            self._tenant_changed,
-            self._super.wait_synced,
-            self._is_super_cluster,
-            self._tasks,
-        )
+        self._attachments = Attachments(self, self._tasks)
         self._vnodes = VNodeSync(
             self._client,
             self._super,
@@ -374,7 +364,8 @@ class SyncerService:
         elif was and not self._is_overcommitted:
             _log.info("the limit of memory has room for all tenants again", room=memory.room)
 
-    def _open_session(self, state: Reachable) -> TenantSession:
+    def open_session(self, state: Reachable) -> TenantSession:
+        """Build the session of a tenant; its conditions of what was the matter before end."""
         self._end_conditions(state.virtual_cluster)
         return TenantSession(
             self,
@@ -404,12 +395,17 @@ class SyncerService:
         """A session has lost one of its tasks."""
         self._attachments.note_failure(session)
 
-    def _is_super_cluster(self, session: TenantSession) -> bool:
+    async def wait_super_synced(self) -> None:
+        """Return once the super cluster's objects are known."""
+        await self._super.wait_synced()
+
+    def is_super_cluster(self, session: TenantSession) -> bool:
         """Whether a tenant's Namespace is one of the super cluster's itself: no two clusters share a UID."""
         own = _system_uid(session.caches.reflectors[NAMESPACE])
         return bool(own) and own == _system_uid(self._super.reflectors[NAMESPACE])
 
-    def _attach(self, session: TenantSession) -> None:
+    def attach(self, session: TenantSession) -> None:
+        """A tenant is synced: plan its objects, and serve its vNodes and tokens."""
         self._vnodes.nodes_synced()
         session.start_quota()
         self._queue.attach(session)
@@ -435,7 +431,8 @@ class SyncerService:
             account=session.account,
         )
 
-    def _detached(self, session: TenantSession) -> None:
+    def detached(self, session: TenantSession) -> None:
+        """A tenant is not synced any more."""
         session.is_attached = False
         self._vnodes.detach(session)
         self._tokens.detach(session)
@@ -486,7 +483,7 @@ class SyncerService:
                 self._vnodes.policy_changed(session)
                 session.tasks.spawn(self._patrol.check(session), "patrol after a policy's change")
 
-    def _tenant_changed(self, session: TenantSession, before: TenantCluster) -> None:
+    def tenant_changed(self, session: TenantSession, before: TenantCluster) -> None:
         """A weight, a policy, prefixes or a release of a tenant changed."""
         if not session.is_attached:
             session.change_policy(self._policies.of(session.tenant))
@@ -503,11 +500,13 @@ class SyncerService:
             self._vnodes.policy_changed(session)
             session.tasks.spawn(self._patrol.check(session), "patrol after a tenant's change")
 
-    def _note_problem(self, problem: Unusable) -> None:
+    def note_problem(self, problem: Unusable) -> None:
+        """A tenant cannot be synced: its VirtualCluster says so."""
         if problem.virtual_cluster is not None:
             self._conditions.set(problem.virtual_cluster, ClusterCondition(problem.reason, problem.message))
 
-    def _note_resolved(self, problem: Unusable) -> None:
+    def note_resolved(self, problem: Unusable) -> None:
+        """A tenant can be synced again, as far as this problem goes."""
         if problem.virtual_cluster is not None:
             condition = ClusterCondition(problem.reason, is_true=False)
             self._conditions.set(problem.virtual_cluster, condition)
