@@ -36,7 +36,7 @@ class ByteBudget(Generic[T]):
 
     `shared` is the budget of the process. For it counts also what is held elsewhere for this server, which
     `elsewhere` gives. `ended` is called when another server has a claim to what is held here, `refused` with
-    the reason when the process has no more for this one.
+    the reason when there is no more for this one, by either limit.
     """
 
     def __init__(
@@ -153,9 +153,9 @@ class ByteBudget(Generic[T]):
         for each in self._parts:
             each.count()
         if self._total_bytes(part) + added_bytes > self.limit_bytes:
-            raise OverBudgetError(
-                f"the objects of this API server take more than {self.limit_bytes >> 20} MiB"
-            )
+            refusal = f"the objects of this API server take more than {self.limit_bytes >> 20} MiB"
+            self._refused(refusal)
+            raise OverBudgetError(refusal)
         # Not when it was too much: else others would bring a little more after each refusal.
         self._added_bytes = 0
 

@@ -63,6 +63,11 @@ def add_live_metrics(registry: Registry, parts: LiveParts) -> None:
         lambda: float(parts.memory.room),
     )
     registry.gauge_function(
+        "vcnode_syncer_memory_refused_tenants",
+        "Tenants that are not served wholly: there was no memory for what their API servers have.",
+        lambda: float(memory_refused(parts.attachments)),
+    )
+    registry.gauge_function(
         "vcnode_syncer_queued_objects",
         "Objects in the queue, by the class of their tenants and by what they wait for.",
         parts.queue.totals,
@@ -194,6 +199,11 @@ def source_ages(super_cluster: SuperCaches, attachments: Attachments) -> Values:
 def _oldest(reflectors: Iterable[Reflector[CachedObject]]) -> float | None:
     ages = (each.age_s() for each in reflectors)
     return max((age_s for age_s in ages if age_s is not None), default=None)
+
+
+def memory_refused(attachments: Attachments) -> int:
+    """How many tenants were refused memory a short while ago."""
+    return sum(each.memory.problem is not None for each in attachments.sessions.values())
 
 
 def held_tenants(attachments: Attachments) -> Values:

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reports tenants whose API server cannot be read: on the VirtualCluster, and that it is over."""
+"""Reports tenants that cannot be read, and why, on the VirtualCluster, and that it is over.
+
+Either the API server is away, or the process has no memory for what it serves.
+"""
 
 import asyncio
 import time
@@ -7,23 +10,26 @@ from collections.abc import Callable, Mapping
 
 from syncer.tenant.session import TenantSession
 
-REASON = "NotReachable"
+NOT_REACHABLE = "NotReachable"
+OUT_OF_MEMORY = "OutOfMemory"
+"""The tenant is not served, or not wholly, as the process holds as much as it may."""
+REASONS = (NOT_REACHABLE, OUT_OF_MEMORY)
 POLL_S = 1.0
 # An API server that restarts is away for some seconds.
 REPORT_AFTER_S = 10.0
 
 
 class Reachability:
-    """`report` is called with a session and why it cannot be read; with an empty text once it can.
+    """`report` is called with a session, one of the REASONS and why; with an empty text once that is over.
 
-    `was_reported` says whether an earlier process has reported a tenant.
+    `was_reported` says whether an earlier process has reported a tenant for a reason.
     """
 
     def __init__(
         self,
         sessions: Mapping[str, TenantSession],
-        report: Callable[[TenantSession, str], None],
-        was_reported: Callable[[TenantSession], bool],
+        report: Callable[[TenantSession, str, str], None],
+        was_reported: Callable[[TenantSession, str], bool],
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -32,7 +38,7 @@ class Reachability:
         self._was_reported = was_reported
         self._clock = clock
         self._since: dict[TenantSession, float] = {}
-        self._reported: set[TenantSession] = set()
+        self._reported: dict[TenantSession, str] = {}
         self._judged: set[TenantSession] = set()
 
     async def run(self) -> None:
@@ -46,25 +52,28 @@ class Reachability:
         now = self._clock()
         sessions = set(self._sessions.values())
         self._judged &= sessions
-        for ended in (self._since.keys() | self._reported) - sessions:
+        for ended in (self._since.keys() | self._reported.keys()) - sessions:
             self._since.pop(ended, None)
-            self._reported.discard(ended)
+            self._reported.pop(ended, None)
         for session in sessions:
             failure = session.caches.failure
             if failure is not None:
                 is_lasting = now - self._since.setdefault(session, now) >= REPORT_AFTER_S
+                reason = NOT_REACHABLE if session.memory.problem is None else OUT_OF_MEMORY
                 # Its text may change at each try; one report is enough.
-                if is_lasting and session not in self._reported:
-                    self._judged.add(session)
-                    self._reported.add(session)
-                    self._report(session, failure.message)
+                if is_lasting and self._reported.get(session) != reason:
+                    self._end_others(session, reason)
+                    self._reported[session] = reason
+                    self._report(session, reason, failure.message)
             elif session.caches.has_synced:
-                self._note_reachable(session)
+                self._since.pop(session, None)
+                self._end_others(session, None)
 
-    def _note_reachable(self, session: TenantSession) -> None:
-        self._since.pop(session, None)
-        is_over = session in self._reported
-        if is_over or (session not in self._judged and self._was_reported(session)):
-            self._report(session, "")
-        self._reported.discard(session)
+    def _end_others(self, session: TenantSession, reason: str | None) -> None:
+        """End what was reported for another reason, also by an earlier process."""
+        before = self._reported.pop(session, None)
+        for each in REASONS:
+            is_of_earlier = session not in self._judged and self._was_reported(session, each)
+            if each != reason and (each == before or is_of_earlier):
+                self._report(session, each, "")
         self._judged.add(session)

@@ -27,7 +27,6 @@ from syncer.kinds import table
 from syncer.kinds.port import SYSTEM_NAMESPACE, KindSync
 from syncer.metrics import SyncerMetrics
 from syncer.networks.controller import NetworkController
-from syncer.run import reachability
 from syncer.run.attachments import Attachments
 from syncer.run.live_metrics import LiveParts, add_live_metrics
 from syncer.run.reachability import Reachability
@@ -163,7 +162,7 @@ class SyncerService:
         self._reachability = Reachability(
             self._attachments.sessions,
             self._note_reachability,
-            lambda session: self._has_condition(session.virtual_cluster, reachability.REASON),
+            lambda session, reason: self._has_condition(session.virtual_cluster, reason),
             clock=self._outside.monotonic,
         )
         self._orphans = self._make_orphans()
@@ -511,9 +510,9 @@ class SyncerService:
             condition = ClusterCondition(problem.reason, is_true=False)
             self._conditions.set(problem.virtual_cluster, condition)
 
-    def _note_reachability(self, session: TenantSession, message: str) -> None:
+    def _note_reachability(self, session: TenantSession, reason: str, message: str) -> None:
         if session.virtual_cluster is not None:
-            condition = ClusterCondition(reachability.REASON, message, is_true=bool(message))
+            condition = ClusterCondition(reason, message, is_true=bool(message))
             self._conditions.set(session.virtual_cluster, condition)
 
     def _has_condition(self, cluster: Key | None, reason: str) -> bool:

@@ -7,7 +7,7 @@ import pytest
 
 from syncer.core.deletion_guard import Hold, HoldReason
 from syncer.core.plan import Side
-from syncer.run.live_metrics import held_deletions, held_tenants, source_ages
+from syncer.run.live_metrics import held_deletions, held_tenants, memory_refused, source_ages
 
 
 def reflectors(*ages: float | None) -> Mapping[str, Any]:
@@ -50,3 +50,8 @@ def test_holds_are_counted_by_side() -> None:
     found = attachments(session(), session(super=40), session(super=2, tenant=5))
     assert held_tenants(found) == {("tenant",): 1.0, ("super",): 2.0}
     assert held_deletions(found) == {("tenant",): 5.0, ("super",): 42.0}
+
+
+def test_tenants_without_memory_are_counted() -> None:
+    sessions = [SimpleNamespace(memory=SimpleNamespace(problem=each)) for each in (None, "used up", None)]
+    assert memory_refused(attachments(*sessions)) == 1

@@ -13,23 +13,26 @@ class FakeSession:
         self.failure: Failure | None = None
         self.has_synced = True
         self.caches = self
+        self.memory = self
+        self.problem: str | None = None
 
 
 class ReachabilityEnvironment:
-    def __init__(self, *, was_reported: bool = False) -> None:
+    def __init__(self, *was_reported: str) -> None:
         self.now = 0.0
-        self.reports: list[str] = []
+        self.reports: list[tuple[str, str]] = []
         self.session = FakeSession()
         self.sessions = {"t-acme": cast("TenantSession", self.session)}
         self.reachability = Reachability(
             self.sessions,
-            lambda _, message: self.reports.append(message),
-            lambda _: was_reported,
+            lambda _, reason, message: self.reports.append((reason, message)),
+            lambda _, reason: reason in was_reported,
             clock=lambda: self.now,
         )
 
-    def poll_at(self, now: float, failure: str = "") -> list[str]:
+    def poll_at(self, now: float, failure: str = "", *, is_memory: bool = False) -> list[tuple[str, str]]:
         self.now = now
+        self.session.problem = failure if is_memory else None
         self.session.caches.failure = Failure(failure, now) if failure else None
         self.reachability.poll()
         found, self.reports = self.reports, []
@@ -40,9 +43,11 @@ def test_a_failure_is_reported_once_it_lasts_and_when_it_ends() -> None:
     environment = ReachabilityEnvironment()
     assert environment.poll_at(0.0) == []
     assert environment.poll_at(1.0, "connect: refused") == []
-    assert environment.poll_at(1.0 + REPORT_AFTER_S, "connect: refused") == ["connect: refused"]
+    assert environment.poll_at(1.0 + REPORT_AFTER_S, "connect: refused") == [
+        ("NotReachable", "connect: refused")
+    ]
     assert environment.poll_at(30.0, "TLS: closed") == []
-    assert environment.poll_at(31.0) == [""]
+    assert environment.poll_at(31.0) == [("NotReachable", "")]
     assert environment.poll_at(32.0) == []
 
 
@@ -55,11 +60,11 @@ def test_a_short_failure_is_not_reported() -> None:
 
 
 def test_what_an_earlier_process_reported_ends_after_a_sync() -> None:
-    environment = ReachabilityEnvironment(was_reported=True)
+    environment = ReachabilityEnvironment("NotReachable")
     environment.session.caches.has_synced = False
     assert environment.poll_at(0.0) == []
     environment.session.caches.has_synced = True
-    assert environment.poll_at(1.0) == [""]
+    assert environment.poll_at(1.0) == [("NotReachable", "")]
     assert environment.poll_at(2.0) == []
 
 
@@ -70,3 +75,26 @@ def test_a_session_that_ended_is_forgotten() -> None:
     assert environment.poll_at(20.0, "connect: refused") == []
     environment.sessions["t-acme"] = cast("TenantSession", environment.session)
     assert environment.poll_at(21.0, "connect: refused") == []
+
+
+def test_a_tenant_without_memory_is_no_unreachable_one() -> None:
+    environment = ReachabilityEnvironment()
+    environment.poll_at(0.0, "no memory", is_memory=True)
+    assert environment.poll_at(10.0, "no memory", is_memory=True) == [("OutOfMemory", "no memory")]
+    assert environment.poll_at(11.0, "no memory", is_memory=True) == []
+    assert environment.poll_at(12.0, "connect") == [("OutOfMemory", ""), ("NotReachable", "connect")]
+    assert environment.poll_at(13.0, "no memory", is_memory=True) == [
+        ("NotReachable", ""),
+        ("OutOfMemory", "no memory"),
+    ]
+    assert environment.poll_at(14.0) == [("OutOfMemory", "")]
+    assert environment.poll_at(15.0) == []
+
+
+def test_another_reason_of_an_earlier_process_ends() -> None:
+    environment = ReachabilityEnvironment("NotReachable")
+    environment.poll_at(0.0, "no memory", is_memory=True)
+    assert environment.poll_at(10.0, "no memory", is_memory=True) == [
+        ("NotReachable", ""),
+        ("OutOfMemory", "no memory"),
+    ]

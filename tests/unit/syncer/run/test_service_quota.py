@@ -9,7 +9,15 @@ from typing import Any
 import pytest
 
 from daemonkit.kube.client import ApiError
-from daemonkit.kube.resources import CONFIG_MAPS, NAMESPACES, PODS, SERVICES, Resource, Status
+from daemonkit.kube.resources import (
+    CONFIG_MAPS,
+    NAMESPACES,
+    PODS,
+    SERVICES,
+    VIRTUAL_CLUSTERS,
+    Resource,
+    Status,
+)
 from devkit.kube.storage import Object
 from syncer.sources.policies import SYNC_POLICIES
 from tenancy import keys
@@ -244,3 +252,27 @@ async def test_what_the_super_cluster_refuses_takes_no_room() -> None:
         plane.cluster.create(PODS, _pod("next", "4"))
         await asyncio.sleep(40)
         assert _below(world, PODS) == {"next"}
+
+
+async def test_a_tenant_without_memory_reads_so_on_its_virtual_cluster() -> None:
+    world = World({"one": "red", "two": "blue"}, max_cache_bytes=1 << 20)
+    async with running(world):
+        large = [objects.config_map(f"c-{number}", "x" * 300_000) for number in range(6)]
+        furnish(world.tenants["one"], *large)
+        furnish(world.tenants["two"], objects.config_map("own"))
+        await asyncio.sleep(30)
+        conditions = {name: _conditions(world, name) for name in ("one", "two")}
+        assert conditions["two"] == {}
+        assert list(conditions["one"]) == ["OutOfMemory"]
+        assert conditions["one"]["OutOfMemory"] == "the objects of this API server take more than 1 MiB"
+        for number in range(6):
+            world.tenants["one"].storage.delete(CONFIG_MAPS, "web", f"c-{number}")
+        await asyncio.sleep(180)
+        assert _conditions(world, "one") == {}
+        assert world.problems == []
+
+
+def _conditions(world: World, name: str) -> dict[str, str]:
+    cluster = world.super.storage.get(VIRTUAL_CLUSTERS, "tenants", name)
+    found = cluster["status"].get("conditions") or ()
+    return {each["reason"]: each["message"] for each in found if each["status"] == "True"}
