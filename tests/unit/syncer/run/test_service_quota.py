@@ -2,8 +2,9 @@
 """The quota of a tenant in a whole syncer: what goes down, is refused, and makes room."""
 
 import asyncio
+import contextlib
 import re
-from collections.abc import Iterator
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -22,7 +23,7 @@ from devkit.kube.storage import Object
 from syncer.sources.policies import SYNC_POLICIES
 from tenancy import keys
 from tests.unit.syncer import objects
-from tests.unit.syncer.worlds import EVENTS, Plane, World, annotations_of, furnish, running
+from tests.unit.syncer.worlds import EVENTS, Plane, World, annotations_of, furnish, reports_of, running
 
 pytestmark = pytest.mark.asyncio
 
@@ -40,14 +41,21 @@ def _set_quota(world: World, **hard: object) -> None:
     world.super.storage.put(SYNC_POLICIES, policy)
 
 
-def _refusals(plane: Plane, name: str) -> Iterator[str]:
-    for each in plane.objects(EVENTS).values():
-        if each["involvedObject"]["name"] == name and each["reason"] == "SyncRefused":
-            yield each["message"]
+@contextlib.asynccontextmanager
+async def _limited(*made: Object, **hard: object) -> AsyncIterator[tuple[World, Plane]]:
+    """A running world whose tenant `red` has this quota, and these objects from the first."""
+    world = World({"one": "red"})
+    _set_quota(world, **hard)
+    async with running(world):
+        plane = world.tenants["one"]
+        furnish(plane, *made)
+        await asyncio.sleep(20)
+        yield world, plane
 
 
 def _is_refused(plane: Plane, name: str, what: str) -> bool:
-    return any(re.search(what, each) for each in _refusals(plane, name))
+    reported = reports_of(plane, name)
+    return any(reason == "SyncRefused" and re.search(what, message) for reason, message in reported)
 
 
 def _pod(name: str, cpu: str | None = None, *, count: int = 1) -> Object:
@@ -72,23 +80,13 @@ def _requested(world: World, name: str) -> list[str]:
 
 
 async def test_a_pod_states_what_a_quota_limits() -> None:
-    world = World({"one": "red"})
-    _set_quota(world, requests__cpu="4")
-    async with running(world):
-        plane = world.tenants["one"]
-        furnish(plane, _pod("bare"), _pod("stated", "1"))
-        await asyncio.sleep(20)
+    async with _limited(_pod("bare"), _pod("stated", "1"), requests__cpu="4") as (world, plane):
         assert _below(world, PODS) == {"stated"}
         assert _is_refused(plane, "bare", r"containers\[0\]\.resources\.requests\.cpu: must be specified")
 
 
 async def test_resizes_one_by_one_stay_within_the_quota() -> None:
-    world = World({"one": "red"})
-    _set_quota(world, requests__cpu="4")
-    async with running(world):
-        plane = world.tenants["one"]
-        furnish(plane, _pod("app", "100m", count=10))
-        await asyncio.sleep(20)
+    async with _limited(_pod("app", "100m", count=10), requests__cpu="4") as (world, plane):
         for number in range(10):
             _resize(plane, "app", number, "3900m")
             await asyncio.sleep(SOON_S)
@@ -103,12 +101,7 @@ async def test_resizes_one_by_one_stay_within_the_quota() -> None:
 
 async def test_a_resize_that_gives_back_makes_room_for_itself() -> None:
     """What the kubelet still has counts: so the growth of one container waits for the other's to be less."""
-    world = World({"one": "red"})
-    _set_quota(world, requests__cpu="1")
-    async with running(world):
-        plane = world.tenants["one"]
-        furnish(plane, _pod("app", "100m", count=3))
-        await asyncio.sleep(20)
+    async with _limited(_pod("app", "100m", count=3), requests__cpu="1") as (world, plane):
         _resize(plane, "app", 0, "600m")
         await asyncio.sleep(SOON_S)
         _report_allocated(world, "app", ["600m", "100m", "100m"])
@@ -141,12 +134,7 @@ def _report_allocated(world: World, name: str, cpus: list[str]) -> None:
 
 
 async def test_changes_at_once_are_judged_together() -> None:
-    world = World({"one": "red"})
-    _set_quota(world, requests__cpu="4")
-    async with running(world):
-        plane = world.tenants["one"]
-        furnish(plane, _pod("app", "1"))
-        await asyncio.sleep(20)
+    async with _limited(_pod("app", "1"), requests__cpu="4") as (world, plane):
         value = plane.storage.get(PODS, "web", "app")
         value["spec"]["containers"][0] |= {"image": "other", "resources": {"requests": {"cpu": "400"}}}
         plane.storage.put(PODS, value)
@@ -212,12 +200,10 @@ async def test_namespaces_have_a_limit_without_a_policy() -> None:
 
 
 async def test_what_a_tenant_has_below_is_limited_in_bytes() -> None:
-    world = World({"one": "red"})
-    _set_quota(world, **{"vcnode.io/stored-bytes": "110k"})
-    async with running(world):
-        plane = world.tenants["one"]
-        furnish(plane, *(objects.config_map(f"c-{number}", "x" * 30_000) for number in range(5)))
-        await asyncio.sleep(20)
+    async with _limited(
+        *(objects.config_map(f"c-{number}", "x" * 30_000) for number in range(5)),
+        **{"vcnode.io/stored-bytes": "110k"},
+    ) as (world, plane):
         down = {each for each in _below(world, CONFIG_MAPS) if each.startswith("c-")}
         assert len(down) == 3
         refused = {f"c-{number}" for number in range(5)} - down
@@ -232,12 +218,7 @@ async def test_what_a_tenant_has_below_is_limited_in_bytes() -> None:
 
 
 async def test_what_the_super_cluster_refuses_takes_no_room() -> None:
-    world = World({"one": "red"})
-    _set_quota(world, requests__cpu="4")
-    async with running(world):
-        plane = world.tenants["one"]
-        furnish(plane)
-        await asyncio.sleep(20)
+    async with _limited(requests__cpu="4") as (world, plane):
         denied = ApiError(Status(code=403, reason="Forbidden", message="denied"))
 
         def deny(path: str) -> None:
