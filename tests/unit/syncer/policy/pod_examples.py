@@ -92,6 +92,10 @@ DAEMON: Object = {
 }
 
 
+# Of a policy that makes virtual machines of all pods.
+VM: Object = {"runtime_class": "kata", "vm_runtime_classes": frozenset({"kata"})}
+
+
 def pod(annotations: Object | None = None, **spec: Any) -> Object:
     return {"metadata": {"annotations": annotations}, "spec": spec}
 
