@@ -188,15 +188,15 @@ class TenantCaches:
 
     # ---- many
 
-    def items(self) -> Iterable[SyncKey]:
-        """Every object of either side, whatever its state."""
+    def items(self) -> Iterable[SyncKey | None]:
+        """Every object of either side, whatever its state; None for a super object whose own one came before,
+        as its reader counts what one step looks at."""
         for kind in self._kinds:
             own = self.reflectors[kind].objects if kind in self.reflectors else {}
             for namespace, name in list(own):
                 yield kind, namespace, name
             for item in self.super_items(kind):
-                if item[1:] not in own:
-                    yield item
+                yield None if item[1:] in own else item
 
     def unreadable_items(self) -> Iterable[SyncKey]:
         """The tenant's objects that are there and cannot be read."""
@@ -238,7 +238,8 @@ class TenantCaches:
         """The tenant's objects of one side, by kind, whose deletion can follow from the other side's."""
         found: Counter[str] = Counter()
         for kind, sync in self._kinds.items():
-            if side is Side.SUPER and sync.scope is not Scope.PUBLISHED:
+            # Of what only comes up nothing ends below because a tenant lacks it.
+            if side is Side.SUPER and sync.scope is not Scope.PUBLISHED and kind not in NOT_WATCHED:
                 found[kind] = sum(1 for _ in self.super_items(kind))
             elif side is Side.TENANT and kind in self.reflectors:
                 objects = self.reflectors[kind].objects

@@ -6,6 +6,7 @@ own file: `api_server` the client, `caches` both sides' objects, `verified_pairs
 was looked up, `deletions` and `deletion_judge` what is missing, `quota` what there is room for.
 """
 
+import asyncio
 import secrets
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -47,6 +48,9 @@ from syncer.tenant.view import TenantView
 from syncer.tenant.waits import Lookup, Waits
 from syncer.vnodes.desired import vnode_facts
 from syncer.vnodes.tenant_vnodes import TenantVNodes
+
+# Objects that are planned again and wait for it, between two turns of the loop: 3 ms.
+_WOKEN_BATCH = 500
 
 
 class SessionOwner(Protocol):
@@ -158,6 +162,7 @@ class TenantSession:
         self.write_rate: WriteRate[SyncKey] = WriteRate(self.quota.stored_bytes_limit, surroundings.clock())
         self.vnodes: TenantVNodes | None = None
         self.is_attached = False
+        self._has_wake_task = False
         self.last_error = ""
         self.network_problem = ""
 
@@ -282,9 +287,22 @@ class TenantSession:
 
     def _wake(self, side: Side, item: SyncKey) -> None:
         """Plan again what looked at this object, also what was verified with it as it was."""
-        for each in self.waits.wake(side, item):
+        self._plan_woken(self.waits.wake(side, item))
+        if self.waits.has_pending and not self._has_wake_task:
+            self._has_wake_task = True
+            self.tasks.spawn(self._plan_pending(), "wake")
+
+    def _plan_woken(self, items: Iterable[SyncKey]) -> None:
+        for each in items:
             self.verified.end(each)
             self.enqueue(each)
+
+    async def _plan_pending(self) -> None:
+        while items := self.waits.take_pending(_WOKEN_BATCH):
+            self._plan_woken(items)
+            await asyncio.sleep(0)
+        # No await from here.
+        self._has_wake_task = False
 
     # ---- what is to be planned
 

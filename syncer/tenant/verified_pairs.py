@@ -5,6 +5,7 @@ It is noted on the cached objects themselves (`CachedObject.verified_with`). Wha
 its way into the caches: until its event comes it is assumed.
 """
 
+import asyncio
 from collections.abc import Iterable
 from typing import Protocol
 
@@ -16,6 +17,8 @@ from syncer.tenant.deletions import SyncKey
 
 # Most of what is cached. Other kinds are smaller, or read with each pod.
 _COMPRESSED = frozenset({"Pod"})
+# Events between two turns of the loop: a millisecond.
+_BATCH = 500
 
 
 class CachedPairs(Protocol):
@@ -95,13 +98,15 @@ class VerifiedPairs:
         """Neither side has the object any more."""
         self._assumed.pop(item, None)
 
-    def skip_events(self, before: str) -> None:
+    async def skip_events(self, before: str) -> None:
         """Count Events as copied that last occurred before a time, as `last_observed` has it.
 
         They were copied by an earlier run, or are of no use any more: a tenant's API server would be asked
         about each one at every start.
         """
-        for _, found in self._caches.super_objects(EVENT):
+        for count, (_, found) in enumerate(self._caches.super_objects(EVENT), 1):
+            if count % _BATCH == 0:
+                await asyncio.sleep(0)
             if found.body and last_observed(found) < before:
                 found.verified_with, found.body = "", b""
 

@@ -21,21 +21,28 @@ ANY = "*"
 MAX_NAMES = 64
 # Of one object at all, which has reasons to look into its own namespace and a few more.
 MAX_NAMESPACES = 64
+# Of one change, at once: a step of a watch applies 32 changes, and each object that is woken takes 6 us. More
+# are returned by `take_pending`, for steps of their own.
+MAX_WOKEN = 32
 # Of one tenant. Beyond it objects that are planned are planned again at changes of whole kinds in namespaces.
 MAX_LOOKUPS = 200_000
 
 
 class Waits:
-    """`note` what a plan looked at; `wake` returns who looked at what has changed."""
+    """`note` what a plan looked at; `wake` returns who looked at what has changed, and if they are many,
+    `take_pending` does."""
 
-    __slots__ = ("_looked", "_most", "_total", "_waiters", "_woken")
+    __slots__ = ("_looked", "_most", "_most_woken", "_pending", "_total", "_waiters", "_woken")
 
-    def __init__(self, *, most: int = MAX_LOOKUPS) -> None:
+    def __init__(self, *, most: int = MAX_LOOKUPS, most_woken: int = MAX_WOKEN) -> None:
         self._most = most
+        self._most_woken = most_woken
         self._total = 0
         self._looked: dict[SyncKey, frozenset[Lookup]] = {}
         self._waiters: dict[Lookup, set[SyncKey]] = {}
         self._woken: set[SyncKey] = set()
+        # Those of one lookup each that are woken, and that `take_pending` has not returned.
+        self._pending: list[set[SyncKey]] = []
 
     def __len__(self) -> int:
         """How many objects look at something."""
@@ -59,7 +66,10 @@ class Waits:
             self._waiters.setdefault(each, set()).add(item)
 
     def wake(self, side: Side, item: SyncKey) -> frozenset[SyncKey]:
-        """An object changed on this side. Returns who is to be planned again: `is_woken` until it is."""
+        """An object changed on this side. Returns who is to be planned again: `is_woken` until it is.
+
+        Of a lookup that many share `take_pending` returns them.
+        """
         kind, namespace, name = item
         found: set[SyncKey] = set()
         for lookup in (
@@ -67,23 +77,49 @@ class Waits:
             (side, kind, namespace, ANY),
             (side, kind, ANY, ANY),
         ):
-            found |= self._waiters.get(lookup, set())
+            waiters = self._waiters.get(lookup, set())
+            if len(waiters) > self._most_woken:
+                self._pending.append(self._waiters.pop(lookup))
+            else:
+                found |= waiters
         for each in found:
             self.forget(each)
         self._woken |= found
         return frozenset(found)
 
+    @property
+    def has_pending(self) -> bool:
+        """Whether `take_pending` has some to return."""
+        return bool(self._pending)
+
+    def take_pending(self, most: int) -> list[SyncKey]:
+        """Some of those to be planned again that `wake` has not returned, at most so many."""
+        found = list[SyncKey]()
+        while self._pending and len(found) < most:
+            if not self._pending[-1]:
+                self._pending.pop()
+                continue
+            item = self._pending[-1].pop()
+            self.forget(item)
+            self._woken.add(item)
+            found.append(item)
+        return found
+
     def is_woken(self, item: SyncKey) -> bool:
         """Whether something that its last plan looked at has changed since."""
-        return item in self._woken
+        return item in self._woken or any(item in each for each in self._pending)
 
     def forget(self, item: SyncKey) -> None:
         """Nothing is known of the object any more."""
         self._woken.discard(item)
+        for pending in self._pending:
+            pending.discard(item)
         found = self._looked.pop(item, frozenset())
         self._total -= len(found)
         for each in found:
-            waiters = self._waiters[each]
+            waiters = self._waiters.get(each)
+            if waiters is None:
+                continue  # they are being woken
             waiters.discard(item)
             if not waiters:
                 del self._waiters[each]

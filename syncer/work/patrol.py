@@ -48,7 +48,7 @@ class Patrol:
     async def start(self, session: TenantSession) -> None:
         """The first two patrols of a tenant. What only the super cluster has is deleted by the second."""
         before = dt.datetime.fromtimestamp(self._wall() - RECENT_EVENTS_S, dt.UTC)
-        session.verified.skip_events(before.strftime("%Y-%m-%dT%H:%M:%SZ"))
+        await session.verified.skip_events(before.strftime("%Y-%m-%dT%H:%M:%SZ"))
         await self.check(session)
         await asyncio.sleep(SECOND_AFTER_S)
         session.deletion_judge.end_first_patrol()
@@ -68,7 +68,7 @@ class Patrol:
         found = 0
         session.check_api_server()
         for count, item in enumerate(session.caches.items(), 1):
-            if session.needs_plan(item):
+            if item is not None and session.needs_plan(item):
                 found += 1
                 # What is on one side alone lacks something. A pair most often lacks nothing.
                 is_pair = session.caches.pair(item).is_whole

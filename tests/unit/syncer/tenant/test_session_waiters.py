@@ -7,8 +7,10 @@ import pytest
 
 from daemonkit.kube.resources import NODES, PODS
 from devkit.kube.storage import Object
+from syncer.core.plan import Side
+from syncer.tenant.deletions import SyncKey
 from tests.unit.syncer import objects
-from tests.unit.syncer.worlds import synced_tenant
+from tests.unit.syncer.worlds import sessions_of, synced_tenant
 
 pytestmark = pytest.mark.asyncio
 
@@ -42,3 +44,23 @@ async def test_a_daemon_pod_waits_for_the_label_of_its_vnode() -> None:
         await asyncio.sleep(40)
         assert world.super.storage.get(PODS, "red-web", "d")["metadata"]["uid"] == found["metadata"]["uid"]
         assert world.problems == []
+
+
+async def test_what_thousands_looked_at_has_them_planned_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten thousand pods of one service account were planned again in one step of 64 ms."""
+    async with synced_tenant() as (world, _):
+        session = sessions_of(world)["red"]
+        items: list[SyncKey] = [("Pod", "web", f"p{number}") for number in range(5_000)]
+        for each in items:
+            session.note_looked(each, [(Side.SUPER, "Node", "", "n")])
+        woken = list[SyncKey]()
+        monkeypatch.setattr(session, "enqueue", woken.append)
+        session.looked_at_changed(("Node", "", "n"))
+        assert all(session.needs_plan(each) for each in items)
+        most = len(woken)
+        while len(woken) < len(items):
+            before = len(woken)
+            await asyncio.sleep(0)  # pace: iterations are counted
+            most = max(most, len(woken) - before)
+        assert sorted(woken) == sorted(items)
+        assert most <= 1_000  # a slice of the loop may have two steps

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 import random
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from syncer.core.plan import Side
 from syncer.tenant.deletions import SyncKey
 from syncer.tenant.waits import ANY, MAX_NAMES, MAX_NAMESPACES, Lookup, Waits
@@ -40,7 +43,7 @@ def test_an_object_that_names_thousands_looks_at_all() -> None:
 
 
 def test_a_tenants_lookups_are_bounded_and_none_is_lost() -> None:
-    waits = Waits(most=100)
+    waits = Waits(most=100, most_woken=50)
     items = [("Endpoints", "web", str(number)) for number in range(50)]
     for each in items:
         waits.note(each, _pods(10))
@@ -52,7 +55,7 @@ def test_a_tenants_lookups_are_bounded_and_none_is_lost() -> None:
 
 def test_beyond_the_bound_cluster_scoped_objects_count_by_name() -> None:
     """Else each change of a Node has the pods of all Nodes planned, and of a Namespace all that is in any."""
-    waits = Waits(most=0)
+    waits = Waits(most=0, most_woken=50)
     items = [("Pod", "web", str(number)) for number in range(50)]
     for number, each in enumerate(items):
         node = (Side.TENANT, "Node", "", f"n{number % 5}")
@@ -78,3 +81,60 @@ def test_nothing_is_left_of_any_sequence() -> None:
     for each in items:
         waits.forget(each)
     assert (len(waits), waits.lookups, waits._waiters, waits._woken) == (0, 0, {}, set())  # noqa: SLF001
+
+
+def test_many_are_woken_in_pieces() -> None:
+    waits = Waits()
+    items: list[SyncKey] = [("Pod", "web", str(number)) for number in range(1_000)]
+    lookups = [(Side.TENANT, *A), (Side.TENANT, *B)]
+    for each in items:
+        waits.note(each, lookups)
+    assert waits.wake(Side.TENANT, A) == frozenset()
+    assert waits.has_pending
+    assert all(waits.is_woken(each) for each in items)
+    waits.note(items[0], lookups)  # it was planned meanwhile
+    assert not waits.is_woken(items[0])
+    assert waits.wake(Side.TENANT, B) == frozenset()
+    found = []
+    while piece := waits.take_pending(300):
+        assert len(piece) <= 300
+        found += piece
+    assert sorted(found) == sorted(items)
+    assert (waits.has_pending, waits.lookups, len(waits)) == (False, 0, 0)
+
+
+_NAMES = st.integers(0, 2).map(lambda number: ("Pod", "web", f"p{number}"))
+_ACTS: st.SearchStrategy[tuple[str, SyncKey, list[SyncKey]]] = st.one_of(
+    st.tuples(st.just("note"), _NAMES, st.lists(_NAMES, min_size=1, max_size=3)),
+    st.tuples(st.just("wake"), _NAMES, st.just([])),
+    st.tuples(st.just("forget"), _NAMES, st.just([])),
+    st.tuples(st.just("take"), _NAMES, st.just([])),
+)
+
+
+@given(st.lists(_ACTS, max_size=40))
+def test_in_pieces_the_same_are_woken(acts: list[tuple[str, SyncKey, list[SyncKey]]]) -> None:
+    at_once, pieces = Waits(most_woken=100), Waits(most_woken=1)
+    due, returned = set[SyncKey](), set[SyncKey]()
+    for act, item, names in acts:
+        match act:
+            case "note":
+                for each in (at_once, pieces):
+                    each.note(item, [(Side.SUPER, *name) for name in names])
+            case "wake":
+                due |= at_once.wake(Side.SUPER, item)
+                returned |= pieces.wake(Side.SUPER, item)
+            case "forget":
+                at_once.forget(item)
+                pieces.forget(item)
+            case _:
+                returned |= set(pieces.take_pending(1))
+        if act in ("note", "forget"):
+            due.discard(item)
+            returned.discard(item)
+        of_each = [("Pod", "web", f"p{number}") for number in range(3)]
+        assert [at_once.is_woken(each) for each in of_each] == [pieces.is_woken(each) for each in of_each]
+    while pieces.has_pending:
+        returned |= set(pieces.take_pending(1))
+    assert returned == due
+    assert pieces.lookups == at_once.lookups

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 import asyncio
+import contextlib
+import itertools
+from collections.abc import Iterable
 from types import SimpleNamespace
 from typing import Any
 
@@ -46,7 +49,7 @@ class Session:
         self.caches = self
         self.deletion_judge = Judge()
 
-    def items(self) -> list[SyncKey]:
+    def items(self) -> Iterable[SyncKey | None]:
         return [("Pod", "x", name) for name in dict.fromkeys([*OWN, *IN_SUPER])]
 
     def of_tenant(self, item: SyncKey) -> CachedObject | None:
@@ -77,3 +80,25 @@ def test_pairs_wait_behind_what_lacks_a_side() -> None:
     assert asyncio.run(patrol.check(session)) == 4
     assert queued == [("pair", True), ("changed", True), ("own-only", False), ("super-only", False)]
     assert session.deletion_judge.judgements == 1
+
+
+def test_a_patrol_looks_at_so_many_in_a_step() -> None:
+    """Also at those of both sides, which came already: 10 000 of one kind took 19 ms at once."""
+    looked = [0]
+
+    class Large(Session):
+        def items(self) -> Iterable[SyncKey | None]:
+            for number in range(10_000):
+                looked[-1] += 1
+                yield ("Pod", "x", "verified") if number < 5_000 else None
+
+    session: Any = Large()
+    queue: Any = SimpleNamespace()
+    patrol = Patrol(queue, SyncerMetrics(), {}, interval_s=60.0, patrolled=lambda _: None)
+    steps = patrol.check(session)
+    with contextlib.suppress(StopIteration):
+        while True:
+            steps.send(None)
+            looked.append(looked[-1])
+    assert looked[-1] == 10_000
+    assert max(now - before for before, now in itertools.pairwise([0, *looked])) <= 500
