@@ -21,79 +21,65 @@ NEUTRAL = "the kubelet of this node rejected the request"
 WAITING = b'container "app" in pod "shop_ten-a-web" is waiting to start: ContainerCreating'
 
 
-@pytest.mark.parametrize(
-    ("status", "body", "of_logs", "of_streams"),
-    [
-        # About the request: the number stays.
-        (404, b'pod "s" is gone', (404, "kubelet-not-found", None), (404, "kubelet-not-found", None)),
-        (400, b"bad", (400, "kubelet-rejected", NEUTRAL), (400, "kubelet-rejected", NEUTRAL)),
-        (422, b"bad", (422, "kubelet-rejected", NEUTRAL), (422, "kubelet-rejected", NEUTRAL)),
-        (429, b"", (429, "kubelet-rejected", NEUTRAL), (429, "kubelet-rejected", NEUTRAL)),
-        # About our credential: nothing of it reaches the tenant.
-        (401, b"Unauthorized", (502, "kubelet-refused", None), (502, "kubelet-refused", None)),
-        (
-            403,
-            b"Forbidden (user=system:vn-agent:node-1, verb=get, resource=nodes)",
-            (502, "kubelet-refused", None),
-            (502, "kubelet-refused", None),
-        ),
-        # About the node.
-        (500, b"boom", (502, "kubelet-failed", None), (502, "kubelet-refused-upgrade", None)),
-        (503, b"", (502, "kubelet-failed", None), (502, "kubelet-refused-upgrade", None)),
-        (405, b"", (502, "kubelet-failed", None), (502, "kubelet-refused-upgrade", None)),
-        # Sentences that help and name nothing but the tenant's own pod, in our words.
-        (
-            400,
-            WAITING,
-            (400, "kubelet-rejected", "container is waiting to start: ContainerCreating"),
-            (400, "kubelet-rejected", "container is waiting to start: ContainerCreating"),
-        ),
-        (
-            400,
-            b'previous terminated container "app" in pod "shop" not found\n',
-            (400, "kubelet-rejected", "previous terminated container not found"),
-            (400, "kubelet-rejected", "previous terminated container not found"),
-        ),
-        (
-            500,
-            b'unable to upgrade connection: container not found ("app_ten-a-web")',
-            (502, "kubelet-failed", "container is not running"),
-            (500, "kubelet-failed", "container is not running"),
-        ),
-        (
-            400,
-            b"you must specify at least 1 of stdin, stdout, stderr",
-            (400, "kubelet-rejected", "you must specify at least 1 of stdin, stdout, stderr"),
-            (400, "kubelet-rejected", "you must specify at least 1 of stdin, stdout, stderr"),
-        ),
-        (
-            400,
-            b'"port" query parameter is required',
-            (400, "kubelet-rejected", "port is required"),
-            (400, "kubelet-rejected", "port is required"),
-        ),
-        (
-            400,
-            b'container "app" in pod "shop" is not available',
-            (400, "kubelet-rejected", "container is not available"),
-            (400, "kubelet-rejected", "container is not available"),
-        ),
-        (
-            400,
-            b'container "app" in pod "shop" is terminated',
-            (400, "kubelet-rejected", "container is terminated"),
-            (400, "kubelet-rejected", "container is terminated"),
-        ),
-    ],
-)  # fmt: skip
-def test_refusals_of_the_kubelet(
-    status: int,
-    body: bytes,
-    of_logs: tuple[int, str, str | None],
-    of_streams: tuple[int, str, str | None],
-) -> None:
-    assert translate_refusal(LOGS, status, body) == of_logs
-    assert translate_refusal(SPDY, status, body) == of_streams
+Answer = tuple[int, str, str | None]
+"""Status, reason for the audit, and text."""
+Case = tuple[int, bytes, Answer, Answer | None]
+"""Status and body of a hop, and what becomes of them for a log and for a stream."""
+SAME = None
+"""For a stream as for a log."""
+
+OF_THE_KUBELET: list[Case] = [
+    # About the request: the number stays.
+    (404, b'pod "s" is gone', (404, "kubelet-not-found", None), SAME),
+    (400, b"bad", (400, "kubelet-rejected", NEUTRAL), SAME),
+    (422, b"bad", (422, "kubelet-rejected", NEUTRAL), SAME),
+    (429, b"", (429, "kubelet-rejected", NEUTRAL), SAME),
+    # About our credential: nothing of it reaches the tenant.
+    (401, b"Unauthorized", (502, "kubelet-refused", None), SAME),
+    (
+        403,
+        b"Forbidden (user=system:vn-agent:node-1, verb=get, resource=nodes)",
+        (502, "kubelet-refused", None),
+        SAME,
+    ),
+    # About the node.
+    (500, b"boom", (502, "kubelet-failed", None), (502, "kubelet-refused-upgrade", None)),
+    (503, b"", (502, "kubelet-failed", None), (502, "kubelet-refused-upgrade", None)),
+    (405, b"", (502, "kubelet-failed", None), (502, "kubelet-refused-upgrade", None)),
+    # Sentences that help and name nothing but the tenant's own pod, in our words.
+    (400, WAITING, (400, "kubelet-rejected", "container is waiting to start: ContainerCreating"), SAME),
+    (
+        400,
+        b'previous terminated container "app" in pod "shop" not found\n',
+        (400, "kubelet-rejected", "previous terminated container not found"),
+        SAME,
+    ),
+    (
+        500,
+        b'unable to upgrade connection: container not found ("app_ten-a-web")',
+        (502, "kubelet-failed", "container is not running"),
+        (500, "kubelet-failed", "container is not running"),
+    ),
+    (
+        400,
+        b"you must specify at least 1 of stdin, stdout, stderr",
+        (400, "kubelet-rejected", "you must specify at least 1 of stdin, stdout, stderr"),
+        SAME,
+    ),
+    (400, b'"port" query parameter is required', (400, "kubelet-rejected", "port is required"), SAME),
+    (
+        400,
+        b'container "app" in pod "shop" is not available',
+        (400, "kubelet-rejected", "container is not available"),
+        SAME,
+    ),
+    (
+        400,
+        b'container "app" in pod "shop" is terminated',
+        (400, "kubelet-rejected", "container is terminated"),
+        SAME,
+    ),
+]
 
 
 TEN, ID = "shop_ten-a-web", "containerd://" + "3a" * 32
@@ -135,11 +121,7 @@ OF_LOGS = (
         "container is waiting to start - no logs yet",
     ),
     ('pod "shop" cannot be found - no logs available', 400, "pod cannot be found - no logs available"),
-    (
-        f"unable to retrieve container logs for {ID}",
-        400,
-        "the runtime has the container no more",
-    ),
+    (f"unable to retrieve container logs for {ID}", 400, "the runtime has the container no more"),
     ("container status is nil", 400, "the runtime has no status of the container"),
     (
         f'failed to open log file "{PATH}": open {PATH}: no such file or directory',
@@ -278,75 +260,68 @@ def status_of(code: int, message: str) -> bytes:
 REFUSED = "the super cluster's API server rejected the request"
 
 
+OF_THE_API_SERVER: list[Case] = [
+    (404, status_of(404, 'pods "shop-x7" not found'), (404, "apiserver-not-found", None), SAME),
+    # About our credential.
+    (401, status_of(401, "Unauthorized"), (502, "apiserver-refused", None), SAME),
+    (
+        403,
+        status_of(403, 'User "vcnode:vn-agent:node-1" cannot get resource "pods/log"'),
+        (502, "apiserver-refused", None),
+        SAME,
+    ),
+    # The kubelet's sentences, of a log in a Status, of an upgrade as they are.
+    (
+        400,
+        status_of(400, WAITING.decode()),
+        (400, "apiserver-rejected", "container is waiting to start: ContainerCreating"),
+        SAME,
+    ),
+    (
+        500,
+        status_of(500, 'Internal error occurred: container not found ("app_ten-a-web")'),
+        (502, "apiserver-failed", "container is not running"),
+        (500, "apiserver-failed", "container is not running"),
+    ),
+    (
+        500,
+        b'unable to upgrade connection: container not found ("app_ten-a-web")',
+        (502, "apiserver-failed", "container is not running"),
+        (500, "apiserver-failed", "container is not running"),
+    ),
+    # Others, with names of the super cluster, do not pass.
+    (
+        400,
+        status_of(400, "container app is not valid for pod shop-x7"),
+        (400, "apiserver-rejected", REFUSED),
+        SAME,
+    ),
+    (422, b"{", (422, "apiserver-rejected", REFUSED), SAME),
+    (429, b"[" * 4096, (429, "apiserver-rejected", REFUSED), SAME),
+    (400, b'{"message": 7}', (400, "apiserver-rejected", REFUSED), SAME),
+    (400, b"[1]", (400, "apiserver-rejected", REFUSED), SAME),
+    (
+        500,
+        status_of(500, "Internal error occurred: error dialing backend: dial tcp 10.0.0.7:10250"),
+        (502, "apiserver-failed", None),
+        (502, "apiserver-refused-upgrade", None),
+    ),
+    (503, b"", (502, "apiserver-failed", None), (502, "apiserver-refused-upgrade", None)),
+]
+
+
 @pytest.mark.parametrize(
-    ("status", "body", "of_logs", "of_streams"),
+    ("hop", "status", "body", "of_logs", "of_streams"),
     [
-        (
-            404,
-            status_of(404, 'pods "shop-x7" not found'),
-            (404, "apiserver-not-found", None),
-            (404, "apiserver-not-found", None),
-        ),
-        # About our credential.
-        (
-            401,
-            status_of(401, "Unauthorized"),
-            (502, "apiserver-refused", None),
-            (502, "apiserver-refused", None),
-        ),
-        (
-            403,
-            status_of(403, 'User "vcnode:vn-agent:node-1" cannot get resource "pods/log"'),
-            (502, "apiserver-refused", None),
-            (502, "apiserver-refused", None),
-        ),
-        # The kubelet's sentences, of a log in a Status, of an upgrade as they are.
-        (
-            400,
-            status_of(400, WAITING.decode()),
-            (400, "apiserver-rejected", "container is waiting to start: ContainerCreating"),
-            (400, "apiserver-rejected", "container is waiting to start: ContainerCreating"),
-        ),
-        (
-            500,
-            status_of(500, 'Internal error occurred: container not found ("app_ten-a-web")'),
-            (502, "apiserver-failed", "container is not running"),
-            (500, "apiserver-failed", "container is not running"),
-        ),
-        (
-            500,
-            b'unable to upgrade connection: container not found ("app_ten-a-web")',
-            (502, "apiserver-failed", "container is not running"),
-            (500, "apiserver-failed", "container is not running"),
-        ),
-        # Others, with names of the super cluster, do not pass.
-        (
-            400,
-            status_of(400, "container app is not valid for pod shop-x7"),
-            (400, "apiserver-rejected", REFUSED),
-            (400, "apiserver-rejected", REFUSED),
-        ),
-        (422, b"{", (422, "apiserver-rejected", REFUSED), (422, "apiserver-rejected", REFUSED)),
-        (429, b"[" * 4096, (429, "apiserver-rejected", REFUSED), (429, "apiserver-rejected", REFUSED)),
-        (400, b'{"message": 7}', (400, "apiserver-rejected", REFUSED), (400, "apiserver-rejected", REFUSED)),
-        (400, b"[1]", (400, "apiserver-rejected", REFUSED), (400, "apiserver-rejected", REFUSED)),
-        (
-            500,
-            status_of(500, "Internal error occurred: error dialing backend: dial tcp 10.0.0.7:10250"),
-            (502, "apiserver-failed", None),
-            (502, "apiserver-refused-upgrade", None),
-        ),
-        (503, b"", (502, "apiserver-failed", None), (502, "apiserver-refused-upgrade", None)),
+        *(("kubelet", *case) for case in OF_THE_KUBELET),
+        *(("apiserver", *case) for case in OF_THE_API_SERVER),
     ],
 )
-def test_refusals_of_the_super_api_server(
-    status: int,
-    body: bytes,
-    of_logs: tuple[int, str, str | None],
-    of_streams: tuple[int, str, str | None],
+def test_refusals_of_the_hops(
+    hop: str, status: int, body: bytes, of_logs: Answer, of_streams: Answer | None
 ) -> None:
-    assert translate_refusal(LOGS, status, body, "apiserver") == of_logs
-    assert translate_refusal(SPDY, status, body, "apiserver") == of_streams
+    assert translate_refusal(LOGS, status, body, hop) == of_logs
+    assert translate_refusal(SPDY, status, body, hop) == (of_streams or of_logs)
 
 
 def test_each_failure_of_each_hop_has_a_text() -> None:
