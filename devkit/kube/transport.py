@@ -39,6 +39,8 @@ class StorageTransport:
         self.queries: list[Mapping[str, str]] = []
         self.is_stalled = False
         self.bookmark_interval_s = 60.0
+        # A boundary in the middle of a line is the usual case.
+        self.has_cut_lines = True
         self.stale_list: Object | None = None
         self._streams: set[_WatchStream] = set()
 
@@ -97,9 +99,8 @@ class StorageTransport:
                     chunks.append(wire.bookmark(selection.resource, since))
                 for chunk in chunks:
                     last_line_at = now()
-                    # A boundary in the middle of a line is the usual case.
-                    yield chunk[:7]
-                    yield chunk[7:]
+                    for piece in (chunk[:7], chunk[7:]) if self.has_cut_lines else (chunk,):
+                        yield piece
                 if stream.is_cut or now() >= ends_at:
                     return
             if now() >= last_line_at + idle_timeout_s:

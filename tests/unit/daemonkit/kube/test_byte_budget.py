@@ -79,8 +79,11 @@ async def test_a_list_without_end_is_ended() -> None:
         assert _pages(lists(env)) == [3]
 
 
-async def test_events_beyond_the_budget_end_the_watch() -> None:
+@pytest.mark.parametrize("has_cut_lines", [True, False], ids=["cut-lines", "whole-lines"])
+async def test_events_beyond_the_budget_end_the_watch(has_cut_lines: bool) -> None:
+    """Also what comes in whole lines: of these nothing is left that waits for its end."""
     env = ReflectorEnvironment(budget=budget())
+    env.transport.has_cut_lines = has_cut_lines
     env.put("first", text=text(256))
     async with env.running():
         await env.reflector.synced.wait()

@@ -95,9 +95,16 @@ async def test_an_oversized_object_does_not_hide_others() -> None:
     env = ReflectorEnvironment()
     env.put("a")
     env.put("large", text="x" * MAX_OBJECT_BYTES)
+    labels = {f"label-{number:09}": "" for number in range(1_001)}
+    labelled = {"metadata": {"name": "labelled", "namespace": "ns", "labels": labels}}
+    env.storage.put(CONFIG_MAPS, labelled)
     async with env.running():
         await env.reflector.synced.wait()
         assert list(env.reflector.objects) == [("ns", "a")]
+        reason = "too large: metadata.labels has more than 1000 entries"
+        assert env.reflector.undecodable["ns", "labelled"] == reason
+        env.delete("labelled")
+        await asyncio.sleep(1)
         (failure,) = env.reflector.decode_failures.values()
         assert failure.is_too_large
         assert (failure.key, failure.reason) == (
