@@ -87,14 +87,16 @@ class PollGroup:
     While other tenants have connections, each turn is bounded by its time too. A group with `has_debt` owes
     what it took beyond, and what else its account was charged for (pages, lookups): it skips its turns until
     others had as long, or until no other group has an event. While others work, one may be on its way for
-    HELD_SLICES iterations.
+    HELD_SLICES iterations. Its calls wait likewise, and what was left of both takes turns.
 
     While others work, a group that had no time for all of its events leaves out the next iteration. Epoll
     reports it first there, as it was ready before those that became ready in its turn.
     """
 
     __slots__ = (
+        "_are_calls_due",
         "_calls",
+        "_calls_held",
         "_charged_ns",
         "_debt_s",
         "_events",
@@ -102,7 +104,9 @@ class PollGroup:
         "_has_debt",
         "_has_more",
         "_held",
+        "_is_last_of_calls",
         "_is_scheduled",
+        "_is_turn_due",
         "_poller",
         "_round",
         "_seen_s",
@@ -127,7 +131,11 @@ class PollGroup:
         # Of the last turn, or of the last one that was left to others.
         self._turns_seen = 0
         self._seen_s = 0.0
-        self._held = 0  # iterations without any turn that it left, one after the other
+        # Iterations without any turn that it left, one after the other; the same of its calls.
+        self._held = 0
+        self._calls_held = 0
+        # What was left while the group owed: then its calls and its events alternate.
+        self._are_calls_due = self._is_turn_due = self._is_last_of_calls = False
         # Whether its last turn may have left events, and the round of its last dispatch.
         self._has_more = False
         self._round = 0
@@ -161,8 +169,10 @@ class PollGroup:
         return self._poller.tenant_count > (1 if self._has_debt else 0)
 
     def _are_others_working(self, now_s: float) -> bool:
-        """Whether others work too."""
-        return self._is_bounded() and now_s - self._poller.last_change_s < WORKING_S
+        """Whether others work too. A group of calls alone has no turns: the last ones are others'."""
+        poller = self._poller
+        last_s = poller.last_change_s if poller.last_group is self else poller.last_turn_s
+        return self._is_bounded() and now_s - last_s < WORKING_S
 
     def _leave_to_others(self, *, are_others_working: bool) -> bool:
         """Leave this iteration to others if the group had a turn in the last one that may have left events.
@@ -214,9 +224,16 @@ class PollGroup:
 
     def _must_leave_calls(self, now_s: float) -> bool:
         """Whether the group owes time, and others had a turn since its last one, or since its calls were last
-        left to them. The time since then pays."""
+        left to them; or have an event on its way. The time since then pays."""
         turns = self._poller.turns
-        if self._debt_s <= 0.0 or turns in (self._turns_seen, self._turns_left) or not self._is_bounded():
+        if self._debt_s <= 0.0 or not self._is_bounded():
+            return False
+        if turns not in (self._turns_seen, self._turns_left):
+            self._calls_held = 0
+        elif self._calls_held < HELD_SLICES and self._are_others_working(now_s):
+            self._calls_held += 1
+        else:
+            self._calls_held = 0
             return False
         self._debt_s = max(0.0, self._debt_s - (now_s - self._seen_s))
         self._seen_s = now_s
@@ -225,11 +242,16 @@ class PollGroup:
         self._turns_left = turns
         return True
 
+    def _give_way(self) -> None:
+        """Leave this iteration to the other of its calls and its events, once: that may be gone by then."""
+        self._are_calls_due = self._is_turn_due = False
+
     def _end_turn(self, begun_s: float, now_s: float) -> None:
         poller = self._poller
         poller.turns += 1
         if poller.last_group is not self:
             poller.last_group, poller.last_change_s = self, now_s
+        poller.last_turn_s = now_s
         self._turns_seen, self._seen_s = poller.turns, now_s
         self._charge(now_s - begun_s, now_s)
 
@@ -259,8 +281,14 @@ class PollGroup:
         begun_s = poller.clock()
         self._add_debt()
         if self._must_leave_calls(begun_s):
+            self._are_calls_due = True
             self._schedule()
             return
+        if self._is_turn_due and self._is_last_of_calls:
+            self._give_way()
+            self._schedule()
+            return
+        self._are_calls_due, self._is_last_of_calls = False, True
         most_s = BUSY_TURN_S if self._are_others_working(begun_s) else TURN_S
         try:
             for _ in range(min(len(self._calls), CALLS)):
@@ -279,7 +307,12 @@ class PollGroup:
             return
         self._add_debt()
         if self._debt_s > 0.0 and self._must_leave_turn(begun_s):
+            self._is_turn_due = True
             return
+        if self._are_calls_due and not self._is_last_of_calls:
+            self._give_way()
+            return
+        self._is_turn_due = self._is_last_of_calls = False
         if self._is_bounded():
             most_s = BUSY_TURN_S if are_others_working else TURN_S
             # One at a time: epoll moves what it reports to the end, also those that this turn has no time
@@ -339,10 +372,11 @@ class SocketPoller:
         self.tenant_count = 0
         # Whether other workers serve the same tenants: turns exchange the usage with them.
         self.has_peers = False
-        # The group of the last turn, and when it had its first turn behind another's. Iterations of the loop,
-        # as far as groups can count them.
+        # The group of the last turn, when that was, and when it had its first turn behind another's.
         self.last_group: PollGroup | None = None
+        self.last_turn_s = 0.0
         self.last_change_s = 0.0
+        # Iterations of the loop, as far as groups can count them.
         self.rounds = 0
         self.now = loop.time()
         self.by_fd: dict[int, PolledSocket] = {}
