@@ -3,8 +3,9 @@
 
 Works on a copy of the tree in a scratch directory. First the named tests of all chosen cures run on the
 copy as it is: a test that fails anyway shows nothing. Then one cure at a time is taken out, its tests
-run, and it is put back. Prints a line for each, `killed`, `SURVIVED` (with the tests that did not notice)
-or `BROKEN` (the tests could not run), and ends with a line `N passed, N failed`. The exit code is 0 if
+run, and it is put back. Prints a line for each, `killed`, `SURVIVED` (with the tests that did not notice),
+`LEFT OUT` (with those that were skipped on this machine, and why) or `BROKEN` (the tests could not run), and
+ends with a line `N passed, N failed`. The exit code is 0 if
 all were killed, 1 if not, 2 if a list is wrong or lines of a cure are not found. The lists are the files
 of `cures/`; `cures.py` has their format.
 """
@@ -17,11 +18,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
-from tests.mutation.cures import Cure, CureError, Verdict, blind, parse, verdict, without
+from tests.mutation.cures import Cure, CureError, Verdict, blind, left_out, parse, verdict, without
 
 ROOT = Path(__file__).resolve().parents[2]
 LISTS = Path(__file__).with_name("cures")
@@ -62,9 +64,10 @@ def read(folder: Path) -> dict[str, str]:
 
 def _run(tree: Path, cures: Sequence[Cure], mutants: Sequence[str]) -> int:
     tests = sorted({test for cure in cures for test in cure.tests})
-    code, failed, uncollected, log = _pytest(tree, tests)
-    if code != 0:
-        _print_line(f"the tests do not pass with all cures in place: {[*failed, *uncollected]}\n{log}")
+    done = _pytest(tree, tests)
+    if done.code != 0:
+        bad = [*done.failed, *done.uncollected]
+        _print_line(f"the tests do not pass with all cures in place: {bad}\n{done.log}")
         _print_line("0 passed, 1 failed")
         return 1
     killed = 0
@@ -73,16 +76,18 @@ def _run(tree: Path, cures: Sequence[Cure], mutants: Sequence[str]) -> int:
         original = path.read_text(encoding="utf-8")
         path.write_text(mutant, encoding="utf-8")
         try:
-            code, failed, uncollected, log = _pytest(tree, cure.tests)
+            done = _pytest(tree, cure.tests)
         finally:
             path.write_text(original, encoding="utf-8")
-        result = verdict(cure, code, failed, uncollected)
+        result = verdict(cure, done.code, done.failed, done.uncollected, done.skipped)
         killed += result is Verdict.KILLED
         _print_line(f"{result.value:<9}{cure.name} ({time.monotonic() - begin:.1f} s)")
-        for test in blind(cure, failed) if result is Verdict.SURVIVED else ():
+        for test in blind(cure, done.failed) if result is Verdict.SURVIVED else ():
             _print_line(f"         not noticed by {test}")
+        for test in left_out(cure, done.failed, done.skipped) if result is Verdict.LEFT_OUT else ():
+            _print_line(f"         did not run: {test}")
         if result is Verdict.BROKEN:
-            _print_line(f"         pytest ended with {code}\n{log[-2000:]}")
+            _print_line(f"         pytest ended with {done.code}\n{done.log[-2000:]}")
     _print_line(f"{killed} passed, {len(cures) - killed} failed")
     return 0 if killed == len(cures) else 1
 
@@ -109,8 +114,19 @@ def _copy(tree: Path) -> Iterator[Path]:
         yield made
 
 
-def _pytest(tree: Path, tests: Sequence[str]) -> tuple[int, list[str], list[str], str]:
-    """Exit code, failed tests, files that could not be collected, and what pytest printed."""
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """Of pytest: its exit code, failed tests, files that could not be collected, skipped tests and files with
+    their reasons, and what it printed."""
+
+    code: int
+    failed: Sequence[str]
+    uncollected: Sequence[str]
+    skipped: Mapping[str, str]
+    log: str
+
+
+def _pytest(tree: Path, tests: Sequence[str]) -> _Run:
     record = tree / "mutant.json"
     record.unlink(missing_ok=True)
     # A file that changes twice in a second may look to Python like the one that it has compiled.
@@ -130,13 +146,14 @@ def _pytest(tree: Path, tests: Sequence[str]) -> tuple[int, list[str], list[str]
         except subprocess.TimeoutExpired:
             # With whatever the tests have started: it would keep the pipe open.
             os.killpg(process.pid, 9)
-            return 1, list(tests), [], f"no end within {_TESTS_S:.0f} s"
+            return _Run(1, list(tests), [], {}, f"no end within {_TESTS_S:.0f} s")
     try:
-        failed = list(json.loads(record.read_text(encoding="utf-8"))["failed"])
+        document = json.loads(record.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        return process.returncode or 2, [], [], log
-    uncollected = [one for one in failed if "::" not in one]
-    return process.returncode, [one for one in failed if "::" in one], uncollected, log
+        return _Run(process.returncode or 2, [], [], {}, log)
+    failed = [one for one in document["failed"] if "::" in one]
+    uncollected = [one for one in document["failed"] if "::" not in one]
+    return _Run(process.returncode, failed, uncollected, document["skipped"], log)
 
 
 def _print_line(line: str) -> None:

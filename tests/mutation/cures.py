@@ -52,6 +52,8 @@ class Verdict(Enum):
 
     KILLED = "killed"
     SURVIVED = "SURVIVED"
+    # One of its tests was skipped, as this machine lacks what it needs: that shows nothing either.
+    LEFT_OUT = "LEFT OUT"
     # Its tests were not run, or could not be imported: that shows nothing.
     BROKEN = "BROKEN"
 
@@ -108,17 +110,33 @@ def without(cure: Cure, source: str) -> str:
     return mutant
 
 
-def verdict(cure: Cure, code: int, failed: Collection[str], uncollected: Collection[str]) -> Verdict:
-    """By pytest's exit code, the tests that failed, and the files that could not be collected."""
+def verdict(
+    cure: Cure, code: int, failed: Collection[str], uncollected: Collection[str], skipped: Collection[str]
+) -> Verdict:
+    """By pytest's exit code, the tests that failed or were skipped, and the files without their tests."""
     if code not in (0, 1) or uncollected:
         return Verdict.BROKEN
-    return Verdict.SURVIVED if blind(cure, failed) else Verdict.KILLED
+    unnoticed = blind(cure, failed)
+    if not unnoticed:
+        return Verdict.KILLED
+    return Verdict.LEFT_OUT if any(_among(test, skipped) for test in unnoticed) else Verdict.SURVIVED
 
 
 def blind(cure: Cure, failed: Collection[str]) -> Sequence[str]:
     """Those of the cure's tests that did not notice; of a file or a set of parameters one is enough."""
+    return [test for test in cure.tests if not _among(test, failed)]
+
+
+def left_out(cure: Cure, failed: Collection[str], skipped: Mapping[str, str]) -> Sequence[str]:
+    """Of those that did not notice which were skipped, each with its reason."""
     return [
-        test
-        for test in cure.tests
-        if not any(one == test or one.startswith((f"{test}::", f"{test}[")) for one in failed)
+        f"{one}: {reason}"
+        for test in blind(cure, failed)
+        for one, reason in skipped.items()
+        if _among(test, [one])
     ]
+
+
+def _among(test: str, found: Collection[str]) -> bool:
+    """Whether a test, one of its sets of parameters or one of a file's tests is there."""
+    return any(one == test or one.startswith((f"{test}::", f"{test}[")) for one in found)

@@ -76,6 +76,19 @@ def test_each_mutant_has_its_verdict(tree: Path) -> None:
     assert (tree / "bounds" / "code_of_it.py").read_text() == CODE
 
 
+def test_a_skipped_test_kills_nothing(tree: Path) -> None:
+    """What runs nowhere would count as a check for ever."""
+    skip = "import pytest\n@pytest.mark.skip(reason='nothing is built')\ndef test_bound"
+    (tree / "test_it.py").write_text(TESTS.replace("def test_bound", skip))
+    code, output = _run(tree, KILLED)
+    assert code == 1
+    assert output.startswith("LEFT OUT killed (")
+    assert output.splitlines()[1:] == [
+        "         did not run: test_it.py::test_bound: nothing is built",
+        "0 passed, 1 failed",
+    ]
+
+
 def test_all_killed_is_well(tree: Path) -> None:
     assert _run(tree, KILLED)[0] == 0
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.mutation.__main__ import LISTS, ROOT, read
-from tests.mutation.cures import Cure, CureError, Verdict, blind, parse, verdict, without
+from tests.mutation.cures import Cure, CureError, Verdict, blind, left_out, parse, verdict, without
 
 SOURCE = "def f(x):\n    if x > 3:\n        return 3\n    return x\n"
 CURE = Cure("bound", "f.py", "    if x > 3:\n        return 3\n", "", ("t.py::test_a",))
@@ -44,22 +44,34 @@ def test_lines_that_cannot_be_taken_out(remove: str, put: str, reason: str) -> N
 
 def test_a_mutant_is_killed_when_each_named_test_fails() -> None:
     both = cure(tests=("t.py::test_a", "u.py"))
-    assert verdict(both, 1, ["t.py::test_a[1]", "u.py::test_b"], []) is Verdict.KILLED
-    assert verdict(both, 1, ["t.py::test_a"], []) is Verdict.SURVIVED
+    assert verdict(both, 1, ["t.py::test_a[1]", "u.py::test_b"], [], []) is Verdict.KILLED
+    assert verdict(both, 1, ["t.py::test_a"], [], []) is Verdict.SURVIVED
     assert blind(both, ["t.py::test_a"]) == ["u.py"]
 
 
 def test_a_name_that_only_begins_alike_is_another_test() -> None:
-    assert verdict(CURE, 1, ["t.py::test_a_and_more"], []) is Verdict.SURVIVED
+    assert verdict(CURE, 1, ["t.py::test_a_and_more"], [], []) is Verdict.SURVIVED
 
 
 def test_tests_that_all_pass_have_not_noticed() -> None:
-    assert verdict(CURE, 0, [], []) is Verdict.SURVIVED
+    assert verdict(CURE, 0, [], [], []) is Verdict.SURVIVED
 
 
 @pytest.mark.parametrize(("code", "uncollected"), [(2, ["t.py"]), (4, []), (5, []), (1, ["t.py"])])
 def test_tests_that_did_not_run_show_nothing(code: int, uncollected: list[str]) -> None:
-    assert verdict(CURE, code, ["t.py::test_a"], uncollected) is Verdict.BROKEN
+    assert verdict(CURE, code, ["t.py::test_a"], uncollected, []) is Verdict.BROKEN
+
+
+def test_a_skipped_test_has_neither_noticed_nor_not() -> None:
+    """It needs root, or a program that is not built here."""
+    skipped = {"t.py::test_a[1]": "not as root", "u.py": "no kernel", "v.py::test_c": "other"}
+    both = cure(tests=("t.py::test_a", "u.py"))
+    assert verdict(both, 0, [], [], skipped) is Verdict.LEFT_OUT
+    assert left_out(both, [], skipped) == ["t.py::test_a[1]: not as root", "u.py: no kernel"]
+    assert verdict(both, 1, ["u.py::test_b"], [], skipped) is Verdict.LEFT_OUT
+    assert left_out(both, ["u.py::test_b"], skipped) == ["t.py::test_a[1]: not as root"]
+    # Another of its sets of parameters has noticed.
+    assert verdict(both, 1, ["u.py::test_b", "t.py::test_a[2]"], [], skipped) is Verdict.KILLED
 
 
 ENTRY = '[[cure]]\nname = "a"\nfile = "p/q/f.py"\nremove = "x\\n"\ntests = ["t.py"]\n'
