@@ -430,6 +430,7 @@ JUDGED: Mapping[str, str] = {
 }
 STAYS: Mapping[str, str] = {
     **{f"{kind}.status": "the super cluster's comes up" for kind in KINDS},
+    "PodDisruptionBudget.status": "the tenant's disruption controller writes it",
     "NamespaceSpec.finalizers": "each cluster's own",
     "ObjectMeta.creationTimestamp": "each cluster's own",
     "ObjectMeta.deletionGracePeriodSeconds": "a deletion is carried",

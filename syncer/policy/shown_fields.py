@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a tenant sees of each field of the statuses that come up to it. Pure.
 
-Only fields that are known here come up: what a newer Kubernetes puts into another is not known. Of each part
+Only fields that are known here come up: what a newer Kubernetes puts into another is not known. For people:
+docs/spec/sync-policy.md#statuses is made of the table. Of each part
 that comes up the table has every field of the Kubernetes that the tests run, and a test compares both.
 """
 

@@ -13,6 +13,7 @@ from syncer.policy.controls import CONTROLS
 from syncer.policy.document import SECTIONS
 from syncer.policy.fields import FIELDS, KINDS, FieldVerdict
 from syncer.policy.patterns import Patterns
+from syncer.policy.shown_fields import CONDITIONS, PARTS, SHOWN, Shown
 from syncer.policy.sync_policy import DEFAULT
 from tests.packages import ROOT
 
@@ -99,6 +100,34 @@ def _fields() -> str:
     )
 
 
+def _shown_fields() -> str:
+    """Of the types of each status, what does not come up as it is."""
+    rows: list[tuple[str, str, str]] = []
+    for verdict in (Shown.MAPPED, Shown.LEFT_OUT):
+        for type_name, found in SHOWN.items():
+            rows += [
+                (f"`{type_name}.{name}`", verdict.value, field.how)
+                for name, field in found.items()
+                if field.verdict is verdict
+            ]
+    every = [field for found in SHOWN.values() for field in found.values()]
+    copied = sum(each.verdict is Shown.COPIED for each in every)
+    count = f"{len(every)} fields of {len(SHOWN)} types, of which {copied} come up as they are"
+    return f"{count}: of {', '.join(PARTS)}.\n\n" + _table(
+        ("field", "what becomes of it", "how, or why"), rows
+    )
+
+
+def _shown_conditions() -> str:
+    return _table(
+        ("conditions", "of these types come up"),
+        (
+            (f"`{type_name}`", ", ".join(f"`{each}`" for each in sorted(types)))
+            for type_name, types in CONDITIONS.items()
+        ),
+    )
+
+
 def _table(head: tuple[str, ...], rows: Any) -> str:
     lines = [head, tuple("---" for _ in head), *rows]
     return (
@@ -142,5 +171,7 @@ TABLES: Mapping[str, Callable[[], str]] = {
     "unreported keys": _keys(metadata_keys.UNREPORTED),
     "keys that an Ingress may lack": _keys(metadata_keys.HARMLESS_WITHOUT),
     "fields": _fields,
+    "shown fields": _shown_fields,
+    "shown conditions": _shown_conditions,
 }
 """By the name in the page's comments."""
