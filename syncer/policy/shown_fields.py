@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a tenant sees of each field of the statuses that come up to it. Pure.
 
-Only fields that are known here come up: what a newer Kubernetes puts into another is not known. For people:
-docs/spec/sync-policy.md#statuses is made of the table. Of each part
-that comes up the table has every field of the Kubernetes that the tests run, and a test compares both.
+Only fields that are known here come up: what a newer Kubernetes puts into another is not known. Of each part
+that comes up the table has every field of the Kubernetes that the tests run, and a test compares both. For
+people, docs/spec/sync-policy.md#statuses is made of the table.
 """
 
 import enum
@@ -204,8 +204,12 @@ def _shown(rules: Mapping[str, _Rule], value: Object, text: Callable[[str], str]
             made[name] = [
                 _shown(rule.fields, item, text)
                 for item in each
-                if isinstance(item, dict) and (types is None or item.get("type") in types)
+                if isinstance(item, dict) and (types is None or _is_of(item.get("type"), types))
             ]
         else:
             made[name] = each
     return made
+
+
+def _is_of(value: object, types: frozenset[str]) -> bool:
+    return isinstance(value, str) and value in types

@@ -132,6 +132,13 @@ def test_conditions_of_the_super_clusters_programs_stay_below(part: str) -> None
     assert shown_part(part, value, str) == {"conditions": []}
 
 
+@pytest.mark.parametrize("kind", [[], {}, None, 7])
+def test_a_condition_whose_type_is_no_text_stays_below(kind: object) -> None:
+    assert shown_part("PodStatus", {"conditions": [{"type": kind, "status": "True"}]}, str) == {
+        "conditions": []
+    }
+
+
 @given(changed(_with_known_conditions(_whole("PodStatus"))))
 def test_any_json_is_shown_without_what_is_not_known(value: Object) -> None:
     if isinstance(value, dict):
