@@ -151,6 +151,11 @@ class Account(FairShare):
             waiter.set_result(0)
 
     @property
+    def is_in_step(self) -> bool:
+        """Whether a step of one of its coroutines is being taken."""
+        return self._is_in_step
+
+    @property
     def has_waiters(self) -> bool:
         return bool(self._waiters)
 

@@ -7,8 +7,9 @@ answered, and refused) and `UnreachableError` (it did not answer, or not in time
 
 import asyncio
 import contextlib
+import math
 import ssl
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -98,38 +99,45 @@ class _Deadlines:
     """How long to wait for the next bytes: `idle_timeout_s`, and not beyond `timeout_s` in all."""
 
     def __init__(self, idle_timeout_s: float, timeout_s: float) -> None:
+        self._loop = asyncio.get_running_loop()
         self._idle_timeout_s = idle_timeout_s
-        self._end = asyncio.get_running_loop().time() + timeout_s
+        self._end = self._loop.time() + timeout_s
 
-    def next(self, at_most_s: float | None = None) -> asyncio.Timeout:
-        now = asyncio.get_running_loop().time()
-        limit_s = self._idle_timeout_s if at_most_s is None else min(at_most_s, self._idle_timeout_s)
-        return asyncio.timeout_at(min(now + limit_s, self._end))
+    def next(self, at_most_s: float = math.inf) -> float:
+        """When to wait no longer, by the event loop's clock."""
+        return min(self._loop.time() + min(at_most_s, self._idle_timeout_s), self._end)
 
 
 class _Answer:
-    """A reply whose head is there, on the connection that brings the rest."""
+    """A reply whose head is there, on the connection that brings the rest. `server` is whose it is."""
 
-    def __init__(self, head: Head, reply: Reply, connection: Connection, first: list[bytes]) -> None:
+    def __init__(
+        self, server: str, head: Head, reply: Reply, connection: Connection, first: list[bytes]
+    ) -> None:
+        self.server = server
         self.head = head
         self.reply = reply
         self.connection = connection
         self._first = first
 
-    async def chunks(self, deadlines: _Deadlines) -> AsyncIterator[bytes]:
-        """The body as it comes."""
-        with _translated():
+    async def more(self, deadlines: _Deadlines) -> list[bytes]:
+        """The next parts of the body; none at its end. Raises UnreachableError."""
+        try:
             parts, self._first = self._first, []
-            while True:
-                for part in parts:
-                    yield part
-                if self.reply.is_complete:
-                    return
-                async with deadlines.next():
-                    data = await self.connection.read()
+            while not (parts or self.reply.is_complete):
+                data = await self.connection.read(deadlines.next())
                 if not data:
                     self.reply.end()
                 parts = self.reply.feed(data)
+            return parts
+        except (OSError, HttpError) as error:
+            raise _unreachable(error, self.server) from None
+
+    async def chunks(self, deadlines: _Deadlines) -> AsyncIterator[bytes]:
+        """The body as it comes."""
+        while parts := await self.more(deadlines):
+            for part in parts:
+                yield part
 
     async def body(
         self, deadlines: _Deadlines, limit_bytes: int, received: "ReceivedBytes | None" = None
@@ -139,14 +147,13 @@ class _Answer:
         parts: list[bytes] = []
         size = 0
         try:
-            async for chunk in self.chunks(deadlines):
-                parts.append(chunk)
-                size += len(chunk)
+            while size <= limit_bytes and (found := await self.more(deadlines)):
+                parts += found
+                more_bytes = sum(map(len, found))
+                size += more_bytes
                 if received is not None:
                     # In parts, and then as a whole beside them.
-                    received.note_received(2 * len(chunk))
-                if size > limit_bytes:
-                    break
+                    received.note_received(2 * more_bytes)
             return b"".join(parts)
         except OverBudgetError as error:
             raise AnswerTooLargeError(str(error)) from None
@@ -284,20 +291,22 @@ class Client:
         """
         deadlines = _Deadlines(REQUEST_TIMEOUT_S, REQUEST_TIMEOUT_S)
         repeats = body is None or self._repeats_writes if can_repeat is None else can_repeat
-        async with self._answer(
-            method,
-            path,
-            params or {},
-            body,
-            deadlines,
-            content_type,
-            can_repeat=repeats,
-            before_send=before_send,
-        ) as answer:
+        now = self._credentials.current()
+        server = now.access.server
+        place = urlsplit(server)
+        fields = {"Host": place.netloc, "User-Agent": self._user_agent, **_headers(now, body, content_type)}
+        data = request(method, place.path + path, params or {}, fields, body)
+        answer = await self._answer(now, data, deadlines, before_send, can_repeat=repeats)
+        try:
             content = await answer.body(deadlines, limit_bytes, self._received)
             if len(content) > limit_bytes:
                 raise AnswerTooLargeError(f"a response of more than {limit_bytes} bytes")
             return content
+        except UnreachableError as error:
+            error.server = error.server or server
+            raise
+        finally:
+            self._done(now, answer)
 
     @contextlib.asynccontextmanager
     async def stream(
@@ -310,41 +319,55 @@ class Client:
         UnreachableError when the connection breaks.
         """
         deadlines = _Deadlines(idle_timeout_s, timeout_s)
-        async with self._answer("GET", path, params, None, deadlines) as answer:
-            yield answer.chunks(deadlines)
-
-    @contextlib.asynccontextmanager
-    async def _answer(
-        self,
-        method: str,
-        path: str,
-        params: Mapping[str, str],
-        body: bytes | None,
-        deadlines: _Deadlines,
-        content_type: str = "application/json",
-        *,
-        can_repeat: bool = True,
-        before_send: Callable[[], None] | None = None,
-    ) -> AsyncIterator[_Answer]:
         now = self._credentials.current()
         place = urlsplit(now.access.server)
-        fields = {"Host": place.netloc, "User-Agent": self._user_agent, **_headers(now, body, content_type)}
-        data = request(method, place.path + path, params, fields, body)
-        with _of_server(now.access.server), _translated():
-            answer = await self._ask(now, data, deadlines, before_send, can_repeat=can_repeat)
+        fields = {"Host": place.netloc, "User-Agent": self._user_agent, **_headers(now, None, "")}
+        data = request("GET", place.path + path, params, fields, None)
+        answer = await self._answer(now, data, deadlines, None, can_repeat=True)
         try:
-            with _of_server(now.access.server):
-                if answer.head.status == 401:
-                    # The files may have changed without a trace in their metadata.
-                    self._credentials.reload()
-                if not 200 <= answer.head.status < 300:
-                    raise await _error(answer, deadlines)
-                yield answer
+            yield answer.chunks(deadlines)
+        except (ApiError, UnreachableError) as error:
+            error.server = error.server or now.access.server
+            raise
         finally:
-            if answer.reply.is_complete and answer.reply.is_reusable and answer.connection.is_quiet:
-                self._keep(now, answer.connection)
-            else:
-                answer.connection.close()
+            self._done(now, answer)
+
+    async def _answer(
+        self,
+        now: Current,
+        data: bytes,
+        deadlines: _Deadlines,
+        before_send: Callable[[], None] | None,
+        *,
+        can_repeat: bool,
+    ) -> _Answer:
+        """Send a request; returns its 2xx answer, whose body is to be read. `_done` takes the answer back."""
+        server = now.access.server
+        try:
+            answer = await self._ask(now, data, deadlines, before_send, can_repeat=can_repeat)
+        except (OSError, HttpError) as error:
+            raise _unreachable(error, server) from None
+        except UnreachableError as error:
+            error.server = error.server or server
+            raise
+        if 200 <= answer.head.status < 300:
+            return answer
+        try:
+            if answer.head.status == 401:
+                # The files may have changed without a trace in their metadata.
+                self._credentials.reload()
+            refused = await _error(answer, deadlines)
+            refused.server = server
+            raise refused
+        finally:
+            self._done(now, answer)
+
+    def _done(self, now: Current, answer: _Answer) -> None:
+        """The answer was read, or is not to be: keep its connection for another request if that may be."""
+        if answer.reply.is_complete and answer.reply.is_reusable and answer.connection.is_quiet:
+            self._keep(now, answer.connection)
+        else:
+            answer.connection.close()
 
     async def _ask(
         self,
@@ -359,16 +382,16 @@ class Client:
         kept = self._kept(now) if can_repeat else None
         if kept is not None:
             try:
-                return await _asked(kept, data, deadlines, before_send)
+                return await _asked(now.access.server, kept, data, deadlines, before_send)
             except TimeoutError:
                 raise
             except (OSError, HttpError):
                 # The server may have closed it while it was idle; a new connection may work.
                 pass
-        async with deadlines.next(CONNECT_TIMEOUT_S):
+        async with asyncio.timeout_at(deadlines.next(CONNECT_TIMEOUT_S)):
             connection = await _connected(now, self._received)
         self._note_peer(now, connection)
-        return await _asked(connection, data, deadlines, before_send)
+        return await _asked(now.access.server, connection, data, deadlines, before_send)
 
     def _kept(self, now: Current) -> Connection | None:
         for idle in reversed(self._idle):
@@ -403,7 +426,11 @@ async def _connected(now: Current, waiting: WaitingBytes | None) -> Connection:
 
 
 async def _asked(
-    connection: Connection, data: bytes, deadlines: _Deadlines, before_send: Callable[[], None] | None
+    server: str,
+    connection: Connection,
+    data: bytes,
+    deadlines: _Deadlines,
+    before_send: Callable[[], None] | None,
 ) -> _Answer:
     reply = Reply()
     try:
@@ -411,13 +438,12 @@ async def _asked(
             before_send()  # no await from here to the write
         connection.write(data)
         while True:
-            async with deadlines.next():
-                received = await connection.read()
+            received = await connection.read(deadlines.next())
             if not received:
                 reply.end()
             parts = reply.feed(received)
             if reply.head is not None:
-                return _Answer(reply.head, reply, connection, parts)
+                return _Answer(server, reply.head, reply, connection, parts)
     except BaseException:
         connection.close(discards_unsent=before_send is not None)
         raise
@@ -450,26 +476,17 @@ def _retry_after_s(header: str | None) -> float:
     return float(header) if header is not None and is_number else 0.0
 
 
-@contextlib.contextmanager
-def _translated() -> Iterator[None]:
-    try:
-        yield
-    except TimeoutError:
-        raise DeadlineError("no answer in time", Cause.TIMEOUT) from None
-    except HttpError as error:
-        raise UnreachableError(f"HTTP: {error}", Cause.MALFORMED) from None
-    except BrokenPeerError as error:
-        raise UnreachableError(str(error), Cause.MALFORMED) from None
-    except OSError as error:
-        text, cause = os_errors.describe(error)
-        raise UnreachableError(text[:500], cause) from None
-
-
-@contextlib.contextmanager
-def _of_server(server: str) -> Iterator[None]:
-    """Note in errors which server they are of."""
-    try:
-        yield
-    except (ApiError, UnreachableError) as error:
-        error.server = error.server or server
-        raise
+def _unreachable(error: OSError | HttpError, server: str) -> UnreachableError:
+    """The error of a connection as a caller of the client sees it."""
+    match error:
+        case TimeoutError():
+            found: UnreachableError = DeadlineError("no answer in time", Cause.TIMEOUT)
+        case HttpError():
+            found = UnreachableError(f"HTTP: {error}", Cause.MALFORMED)
+        case BrokenPeerError():
+            found = UnreachableError(str(error), Cause.MALFORMED)
+        case _:
+            text, cause = os_errors.describe(error)
+            found = UnreachableError(text[:500], cause)
+    found.server = server
+    return found

@@ -10,6 +10,7 @@ So the account of that task is charged for what its peer sends.
 """
 
 import asyncio
+import math
 import socket
 import ssl
 import struct
@@ -96,6 +97,8 @@ class Connection(asyncio.BufferedProtocol):
         self._has_waited = True
         self._error: Exception | None = None
         self._waiter: asyncio.Future[None] | None = None
+        self._reads_until = math.inf
+        self._timer: asyncio.TimerHandle | None = None
 
     @property
     def is_quiet(self) -> bool:
@@ -134,10 +137,11 @@ class Connection(asyncio.BufferedProtocol):
             self._tls.write(data)
             self._flush()
 
-    async def read(self) -> bytes:
+    async def read(self, until: float = math.inf) -> bytes:
         """The next bytes, of a record at most; empty at the end. Raises OSError when the connection broke.
 
-        Others have their turn between two reads, also while bytes are there.
+        Raises TimeoutError if nothing has come by `until`, a time of the event loop. Others have their turn
+        between two reads, also while bytes are there.
         """
         if not self._has_waited:
             await asyncio.sleep(0)
@@ -153,6 +157,7 @@ class Connection(asyncio.BufferedProtocol):
             elif self._is_ended or self._is_closed_by_peer:
                 return b""
             else:
+                self._have_deadline(until)
                 await self._wait()
                 self._has_waited = True
 
@@ -161,6 +166,9 @@ class Connection(asyncio.BufferedProtocol):
 
         `discards_unsent`: nor is what the kernel has not delivered, which it would go on to send.
         """
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         if self._transport is None:
             self._forget_received()
             return
@@ -176,6 +184,27 @@ class Connection(asyncio.BufferedProtocol):
             await self._waiter
         finally:
             self._waiter = None
+
+    def _have_deadline(self, until: float) -> None:
+        """End the wait that follows at a time.
+
+        A timer is left to run when the wait has ended sooner, as most do: the next one finds it there.
+        """
+        self._reads_until = until
+        if self._timer is not None and self._timer.when() > until:
+            self._timer.cancel()
+            self._timer = None
+        if self._timer is None and until != math.inf:
+            self._timer = asyncio.get_running_loop().call_at(until, self._look_at_deadline)
+
+    def _look_at_deadline(self) -> None:
+        self._timer = None
+        if self._waiter is None or self._waiter.done():
+            return
+        if asyncio.get_running_loop().time() >= self._reads_until:
+            self._waiter.set_exception(TimeoutError("nothing has come in time"))
+        else:
+            self._have_deadline(self._reads_until)
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
@@ -223,15 +252,19 @@ class Connection(asyncio.BufferedProtocol):
     def _next(self) -> bytes:
         """The bytes of the next piece; empty if there are none yet."""
         if self._tls is None:
-            return self._piece()
+            return bytes(self._piece())
         if self._is_closed_by_peer or not (self._take_piece() or self._has_rest_of_handshake):
             return b""
         self._has_rest_of_handshake = False
         return self._decrypted(self._tls)
 
-    def _piece(self) -> bytes:
-        piece = bytes(memoryview(self._received)[:PIECE_BYTES])
-        del self._received[: len(piece)]
+    def _piece(self) -> bytes | bytearray:
+        if len(self._received) <= PIECE_BYTES:
+            whole, self._received = self._received, bytearray()
+            piece: bytes | bytearray = whole
+        else:
+            piece = bytes(memoryview(self._received)[:PIECE_BYTES])
+            del self._received[: len(piece)]
         if piece:
             self._waiting.note_waiting(-len(piece))
         if self._is_paused and self._transport is not None:
@@ -271,7 +304,10 @@ class Connection(asyncio.BufferedProtocol):
         try:
             while data := tls.read(_RECORD_BYTES):
                 parts.append(data)
-            self._is_closed_by_peer = True
+                if not (self._in.pending or tls.pending()):
+                    break  # sooner than by an exception
+            else:
+                self._is_closed_by_peer = True
         except ssl.SSLWantReadError:
             pass
         except ssl.SSLError:

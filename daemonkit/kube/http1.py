@@ -233,8 +233,10 @@ class Reply:
             if len(self._pending) > _MAX_LINE_BYTES:
                 raise HttpError("a chunk's size without an end")
             return None, len(data)
-        line = bytes(self._pending) + data[at : end + 1]
-        self._pending = bytearray()
+        line = data[at : end + 1]
+        if self._pending:
+            line = bytes(self._pending) + line
+            self._pending = bytearray()
         if not line.endswith(b"\r\n") or len(line) > _MAX_LINE_BYTES:
             raise HttpError("a malformed chunk")
         return line[:-2], end + 1

@@ -139,20 +139,24 @@ class ObjectLimits:
                 found = _at(outline, path)
                 if len(found) > limit.max_bytes:
                     return f"{TOO_LARGE}{limit.path} has more than {limit.max_bytes} bytes"
-                if limit.max_entries is not None and self._entries(found) > limit.max_entries:
+                if limit.max_entries is not None and self._has_more(found, limit.max_entries):
                     return f"{TOO_LARGE}{limit.path} has more than {limit.max_entries} entries"
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             pass  # the full decoding reports the error with its place
         return None
 
-    def _entries(self, found: msgspec.Raw) -> int:
-        match bytes(memoryview(found)[:1]):
+    def _has_more(self, found: msgspec.Raw, most: int) -> bool:
+        """Whether a list or a map has more entries than this. Nearly all have too few commas for that."""
+        content = bytes(found)
+        if content.count(b",") < most:
+            return False
+        match content[:1]:
             case b"[":
-                return len(deep_json.decode(self._list, found))
+                return len(deep_json.decode(self._list, content)) > most
             case b"{":
-                return len(deep_json.decode(self._map, found))
+                return len(deep_json.decode(self._map, content)) > most
             case _:
-                return 0
+                return False
 
 
 _NOTHING = msgspec.Raw(b"")

@@ -482,7 +482,7 @@ class Reflector(Generic[T]):
     async def _apply(self, lines: Sequence[bytes]) -> None:
         """Apply the events of these lines to the store and deliver them, in order."""
         changes: list[Change[T]] = []
-        is_due = False
+        is_due = is_confirmed = False
         try:
             for line in lines:
                 if len(line) > LARGE_BYTES:
@@ -499,8 +499,10 @@ class Reflector(Generic[T]):
                 else:
                     changes += self._store.apply(Removed(metadata))
                     is_due |= self._note_filtered(metadata, exists=not isinstance(event, Removed))
-                self._confirmed(self._clock(), Action.WATCH)
+                is_confirmed = True
         finally:
+            if is_confirmed:
+                self._confirmed(self._clock(), Action.WATCH)
             # Also when a later line is bad: these are in the store already.
             self._deliver(changes, is_due=is_due)
 

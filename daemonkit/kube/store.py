@@ -112,9 +112,14 @@ class Store(Generic[T]):
     """
 
     def __init__(self) -> None:
-        self._objects: dict[Key, T] = {}
-        self._decode_failures: dict[Key, DecodeFailed] = {}
         self._version = ""
+        self._hold({}, {})
+
+    def _hold(self, objects: dict[Key, T], failures: dict[Key, DecodeFailed]) -> None:
+        self._objects, self._decode_failures = objects, failures
+        self.objects: Mapping[Key, T] = MappingProxyType(objects)
+        """The live objects, read only. Take a copy before the next await."""
+        self.decode_failures: Mapping[Key, DecodeFailed] = MappingProxyType(failures)
 
     @property
     def version(self) -> str:
@@ -122,17 +127,8 @@ class Store(Generic[T]):
         return self._version
 
     @property
-    def objects(self) -> Mapping[Key, T]:
-        """The live objects, read only. Take a copy before the next await."""
-        return MappingProxyType(self._objects)
-
-    @property
     def undecodable(self) -> Mapping[Key, str]:
         return {key: each.reason for key, each in self._decode_failures.items()}
-
-    @property
-    def decode_failures(self) -> Mapping[Key, DecodeFailed]:
-        return MappingProxyType(self._decode_failures)
 
     def forget(self) -> None:
         """Hold nothing. The version stays: it is no new beginning."""
@@ -207,7 +203,8 @@ class Store(Generic[T]):
 
     def take(self, found: "Replacement[T]") -> None:
         """Hold what a list has."""
-        self._objects, self._decode_failures, self._version = found.objects, found.failures, found.version
+        self._hold(found.objects, found.failures)
+        self._version = found.version
 
     def apply(self, event: Put[T] | Removed | Undecodable | Bookmark) -> list[Change[T]]:
         """Take over one event. Raises RegressedError, and changes nothing then, if it is older."""

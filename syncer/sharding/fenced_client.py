@@ -78,7 +78,9 @@ class FencedClient:
         limit_bytes: int = MAX_ANSWER_BYTES,
     ) -> bytes:
         asked = self._request(method, path, params, body, content_type, limit_bytes)
-        return await (asked if self._account is None else self._account.run(asked))
+        if self._account is None or self._account.is_in_step:
+            return await asked  # whoever asks is charged
+        return await self._account.run(asked)
 
     async def _request(
         self,
