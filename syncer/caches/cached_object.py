@@ -19,7 +19,7 @@ from daemonkit.kube.resources import Key
 from daemonkit.kube.store import Change, DecodeFailed
 from daemonkit.kube.watch import BoundedParser
 from syncer.caches import shapes, weights
-from syncer.core.field_ownership import foreign_fields
+from syncer.core.field_ownership import ForeignFields, foreign_fields, foreign_keys
 from syncer.core.objects import FOREIGN_FIELDS, Object
 from syncer.core.pair import Pair
 from tenancy import keys
@@ -82,6 +82,36 @@ class _TokenLabels(msgspec.Struct, frozen=True):
 
 class _LabelledMetadata(msgspec.Struct, frozen=True):
     labels: _TokenLabels | None = None
+
+
+_ABSENT = msgspec.Raw(b"")
+
+
+class _ManagedMetadata(msgspec.Struct, frozen=True, rename="camel"):
+    managed_fields: msgspec.Raw = _ABSENT
+
+
+class _Managed(msgspec.Struct, frozen=True):
+    metadata: _ManagedMetadata
+
+
+_MANAGED = msgspec.json.Decoder(_Managed)
+
+
+class _SuperPodMetadata(CachedMetadata, frozen=True, rename="camel"):
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+    managed_fields: msgspec.Raw = _ABSENT
+    noted: msgspec.Raw = msgspec.field(name=FOREIGN_FIELDS, default=_ABSENT)
+
+
+class _SuperPod(msgspec.Struct, frozen=True):
+    metadata: _SuperPodMetadata
+    spec: _PodOrVolumeSpec = _PodOrVolumeSpec()
+    status: _PodState | None = None
+
+
+_SUPER_POD = msgspec.json.Decoder(_SuperPod)
 
 
 class CachedObject:
@@ -212,19 +242,55 @@ def _parse(
     identity = msgspec.convert(own, CachedMetadata)
     if not (_is_path_name(identity.name) and _is_path_name(identity.namespace)):
         raise msgspec.ValidationError("a name or a namespace that no path can have")
-    managed = own.get("managedFields")
-    foreign = foreign_fields(value, managed, parts) if is_shared else None
+    foreign = foreign_fields(value, own.get("managedFields"), parts) if is_shared else None
     if foreign is None and "managedFields" not in own and FOREIGN_FIELDS not in own:
         return CachedObject(identity, bytes(raw)), value
-    # The other fields stay as they were written: numbers have more than one form.
+    managed = deep_json.decode(_MANAGED, raw).metadata.managed_fields
+    return CachedObject(identity, _body(raw, managed, foreign, is_noted=FOREIGN_FIELDS in own)), value
+
+
+def _body(
+    raw: msgspec.Raw | bytes, managed: msgspec.Raw, foreign: ForeignFields | None, *, is_noted: bool
+) -> bytes:
+    """An object with the foreign fields in the place of its `managedFields`.
+
+    The other fields stay as they were written: numbers have more than one form. `is_noted`: it came with a
+    field of the name that ours have.
+    """
+    note = b"" if foreign is None else msgspec.json.encode(foreign)
+    if managed and not is_noted:
+        # As API servers write it: the last field of the metadata, and without spaces.
+        content = bytes(raw)
+        written = b',"managedFields":' + bytes(managed)
+        if content.count(written) == 1:
+            return content.replace(written, b',"%b":%b' % (FOREIGN_FIELDS.encode(), note) if note else b"")
     fields = deep_json.decode(_RAW, raw)
     metadata = deep_json.decode(_RAW, fields["metadata"])
     metadata.pop("managedFields", None)
     metadata.pop(FOREIGN_FIELDS, None)
-    if foreign is not None:
-        metadata[FOREIGN_FIELDS] = msgspec.Raw(msgspec.json.encode(foreign))
+    if note:
+        metadata[FOREIGN_FIELDS] = msgspec.Raw(note)
     fields["metadata"] = msgspec.Raw(msgspec.json.encode(metadata))
-    return CachedObject(identity, msgspec.json.encode(fields)), value
+    return msgspec.json.encode(fields)
+
+
+def _parse_super_pod(raw: msgspec.Raw | bytes) -> CachedObject:
+    """As `_parse`, of an API server that is no tenant's: nothing is decoded that is not kept."""
+    pod = deep_json.decode(_SUPER_POD, raw)
+    own = pod.metadata
+    if not (_is_path_name(own.name) and _is_path_name(own.namespace)):
+        raise msgspec.ValidationError("a name or a namespace that no path can have")
+    identity = CachedMetadata(own.name, own.namespace, own.uid, own.resource_version)
+    labels, annotations = own.labels or {}, own.annotations or {}
+    foreign = foreign_keys(own.managed_fields, labels, annotations)
+    is_noted = bool(own.noted)
+    if foreign is None and not own.managed_fields and not is_noted:
+        found = CachedObject(identity, bytes(raw))
+    else:
+        found = CachedObject(identity, _body(raw, own.managed_fields, foreign, is_noted=is_noted))
+    found.tenant_uid = annotations.get(keys.UID, "")
+    _note_pod(found, pod.spec, pod.status)
+    return found
 
 
 def _is_path_name(name: str) -> bool:
@@ -237,14 +303,19 @@ def _with_spec(found: CachedObject, value: Object) -> CachedObject:
     found.tenant_uid = "" if owner is None else owner.uid
     if "spec" in value:
         facts = msgspec.convert(value["spec"], _PodOrVolumeSpec)
-        found.node = facts.node_name
         found.claim_namespace = "" if facts.claim_ref is None else facts.claim_ref.namespace
-        if facts.node_name and not facts.host_network and "status" in value:
-            state = msgspec.convert(value["status"], _PodState)
-            # One that has ended holds none: they may be another pod's by now.
-            if state.phase not in ("Succeeded", "Failed"):
-                found.addresses = tuple(each.ip for each in state.pod_ips or ())
+        has_address = facts.node_name and not facts.host_network and "status" in value
+        _note_pod(found, facts, msgspec.convert(value["status"], _PodState) if has_address else None)
     return found
+
+
+def _note_pod(found: CachedObject, spec: _PodOrVolumeSpec, status: _PodState | None) -> None:
+    found.node = spec.node_name
+    if status is None or not spec.node_name or spec.host_network:
+        return
+    # One that has ended holds none: they may be another pod's by now.
+    if status.phase not in ("Succeeded", "Failed"):
+        found.addresses = tuple(each.ip for each in status.pod_ips or ())
 
 
 def _parse_secret(raw: msgspec.Raw | bytes) -> CachedObject:
@@ -267,9 +338,7 @@ parse_with_spec: BoundedParser[CachedObject] = BoundedParser(lambda raw: _with_s
 parse_super: BoundedParser[CachedObject] = BoundedParser(lambda raw: _parse(raw, is_shared=True)[0])
 """As `parse`, for kinds that the syncer writes in the super cluster beside others."""
 
-parse_super_pod: BoundedParser[CachedObject] = BoundedParser(
-    lambda raw: _with_spec(*_parse(raw, is_shared=True, parts=()))
-)
+parse_super_pod: BoundedParser[CachedObject] = BoundedParser(_parse_super_pod)
 """As `parse_super` and `parse_with_spec`; of a pod only keys of metadata are taken away."""
 
 parse_secret: BoundedParser[CachedObject] = BoundedParser(_parse_secret)

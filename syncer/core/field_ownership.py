@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from daemonkit.kube import deep_json
 from syncer.core.objects import FOREIGN_FIELDS, Object, metadata
 
 MANAGERS = ("vc-syncer", "syncer", "resource-syncer")
@@ -74,6 +75,54 @@ def foreign_fields(value: Object, managed: Any, parts: Iterable[str] | None = No
     if meta:
         found["metadata"] = meta
     return found or None
+
+
+class _OwnKeys(msgspec.Struct, frozen=True):
+    labels: dict[str, msgspec.Raw] = msgspec.field(name="f:labels", default_factory=dict)
+    annotations: dict[str, msgspec.Raw] = msgspec.field(name="f:annotations", default_factory=dict)
+
+
+class _OwnMetadata(msgspec.Struct, frozen=True):
+    metadata: _OwnKeys = msgspec.field(name="f:metadata", default=_OwnKeys())
+
+
+class _RawEntry(msgspec.Struct, frozen=True, rename="camel"):
+    manager: str = ""
+    fields_v1: msgspec.Raw = msgspec.field(name="fieldsV1", default=msgspec.Raw(b""))
+
+
+_RAW_ENTRIES = msgspec.json.Decoder(list[_RawEntry] | None)
+_OWN_METADATA = msgspec.json.Decoder(_OwnMetadata)
+_NO_FIELDS = (b"", b"null", b"{}")
+
+
+def foreign_keys(
+    managed: msgspec.Raw, labels: Iterable[str], annotations: Iterable[str]
+) -> ForeignFields | None:
+    """As `foreign_fields` without parts, by the JSON of `managedFields`, of which nothing else is decoded.
+
+    It is empty where an object has none.
+    """
+    own: list[_OwnKeys] = []
+    has_entries = False
+    try:
+        for each in (deep_json.decode(_RAW_ENTRIES, managed) if managed else None) or ():
+            has_fields = bytes(each.fields_v1) not in _NO_FIELDS
+            has_entries |= has_fields
+            if has_fields and each.manager in MANAGERS:
+                own.append(deep_json.decode(_OWN_METADATA, each.fields_v1).metadata)
+    except msgspec.ValidationError:
+        return _WHOLE  # as without a record
+    if not has_entries:
+        return _WHOLE
+    found = {
+        "labels": {key: _WHOLE for key in labels if not any(f"f:{key}" in each.labels for each in own)},
+        "annotations": {
+            key: _WHOLE for key in annotations if not any(f"f:{key}" in each.annotations for each in own)
+        },
+    }
+    found = {field: names for field, names in found.items() if names}
+    return {"metadata": found} if found else None
 
 
 def _entries(managed: Any) -> list[_Entry]:

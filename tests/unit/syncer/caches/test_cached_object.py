@@ -4,7 +4,10 @@ from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from daemonkit.kube.watch import BoundedParser
 from syncer.caches.cached_object import (
     MAX_PLANNED_VALUES,
     CachedObject,
@@ -12,6 +15,8 @@ from syncer.caches.cached_object import (
     is_verified,
     last_observed,
     parse,
+    parse_super,
+    parse_super_pod,
     parse_with_spec,
     parser_of,
 )
@@ -34,6 +39,50 @@ def test_an_object_is_kept_whole_but_for_managed_fields() -> None:
     assert found.load() == {"apiVersion": "v1", "metadata": meta, "newer": 1.5}
     assert (found.metadata.name, found.metadata.namespace, found.metadata.uid) == ("a", "n", "u")
     assert found.version == "7"
+
+
+_MANAGED = [{"manager": "vc-syncer", "fieldsV1": {"f:metadata": {"f:labels": {"f:own": {}}}}}]
+_NESTED = st.recursive(
+    st.none() | st.integers() | st.text(),
+    lambda each: st.lists(each, max_size=3) | st.dictionaries(st.text() | st.just("managedFields"), each),
+    max_leaves=8,
+)
+
+
+@pytest.mark.parametrize("separators", [(",", ":"), (", ", ": ")])
+@pytest.mark.parametrize("parser", [parse, parse_super, parse_super_pod])
+@given(
+    labels=st.none() | st.dictionaries(st.sampled_from(["own", "foreign"]), st.text()),
+    managed=st.none() | st.just(_MANAGED) | st.just([]) | st.just(_MANAGED * 2),
+    noted=st.none() | st.just("forged"),
+    more=_NESTED,
+    is_last=st.booleans(),
+)
+def test_an_object_is_kept_as_it_is_but_for_the_record_of_its_writers(
+    parser: BoundedParser[CachedObject],
+    separators: tuple[str, str],
+    labels: dict[str, str] | None,
+    managed: Any,
+    noted: str | None,
+    more: Any,
+    is_last: bool,
+) -> None:
+    plain = {"name": "a", "namespace": "n", "uid": "u", "resourceVersion": "7", "labels": labels}
+    record = ({} if managed is None else {"managedFields": managed}) | (
+        {} if noted is None else {"foreignFields": noted}
+    )
+    meta = plain | record if is_last else record | plain
+    value = {"kind": "K", "metadata": meta, "more": more, "spec": {"managedFields": managed}}
+    found = parser(json.dumps(value, separators=separators).encode()).load()
+    foreign = found["metadata"].pop("foreignFields", None)
+    assert found == value | {"metadata": plain}
+    if parser is parse:
+        assert foreign is None
+    elif not managed:
+        assert foreign == {}
+    else:
+        own_keys: Any = {"metadata": {"labels": {"foreign": {}}}} if "foreign" in (labels or {}) else None
+        assert (foreign or {}).get("metadata") == (own_keys or {}).get("metadata")
 
 
 def test_each_reader_has_a_copy() -> None:

@@ -2,10 +2,14 @@
 import copy
 from typing import Any
 
+import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from syncer.core.field_ownership import (
     foreign_fields,
+    foreign_keys,
     is_foreign_key,
     note_foreign_fields,
     with_foreign_fields,
@@ -87,6 +91,39 @@ def test_without_a_record_nothing_is_known_to_be_ours(managed: Any) -> None:
     assert is_foreign_key(value, "labels", "a")
     wanted = with_foreign_fields({"data": {}}, {"data": {"k": "v"}}, value)
     assert merge_patch({"data": {"k": "v"}}, wanted) == {}
+
+
+_KEYS = st.sampled_from(["a", "b", "c", "a.b/c"])
+_NAMES: st.SearchStrategy[Object] = st.dictionaries(_KEYS.map("f:{}".format) | st.just("."), st.just({}), max_size=4)
+_RECORDED = st.fixed_dictionaries(
+    {}, optional={"f:labels": _NAMES, "f:annotations": _NAMES, "f:finalizers": st.just({".": {}})}
+)
+_FIELDS = st.fixed_dictionaries(
+    {}, optional={"f:metadata": _RECORDED, "f:spec": st.just({"f:nodeName": {}}), "f:status": st.just({})}
+)
+_ENTRIES = st.fixed_dictionaries(
+    {"manager": st.sampled_from(["vc-syncer", "syncer", "kubelet", "injector"])},
+    optional={"fieldsV1": _FIELDS, "subresource": st.sampled_from(["", "status"]), "time": st.just("t")},
+)
+
+
+@given(
+    st.none() | st.lists(_ENTRIES, max_size=4),
+    st.none() | st.dictionaries(_KEYS, st.just("v"), max_size=4),
+    st.none() | st.dictionaries(_KEYS, st.just("v"), max_size=4),
+)
+def test_foreign_keys_are_the_foreign_fields_of_metadata(
+    managed: list[Object] | None, labels: Object | None, annotations: Object | None
+) -> None:
+    value: Object = {"metadata": {"labels": labels, "annotations": annotations}, "spec": {"nodeName": "n"}}
+    encoded = msgspec.Raw(b"" if managed is None else msgspec.json.encode(managed))
+    found = foreign_keys(encoded, labels or {}, annotations or {})
+    assert found == foreign_fields(value, managed, parts=())
+
+
+@pytest.mark.parametrize("managed", [[{"manager": 1}], {}, [{"manager": "syncer", "fieldsV1": [1]}], None])
+def test_keys_without_a_record_are_not_known_to_be_ours(managed: Any) -> None:
+    assert foreign_keys(msgspec.Raw(msgspec.json.encode(managed)), {"a": "v"}, {}) == {}
 
 
 def test_nothing_is_noted_where_all_is_ours() -> None:
