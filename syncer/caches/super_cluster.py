@@ -7,7 +7,7 @@ One watch a kind for all tenants. An object belongs to the tenant whose annotati
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from daemonkit.fairness.scheduler import Account
 from daemonkit.kube.byte_budget import OBJECT_BYTES
@@ -57,8 +57,7 @@ _IN_NAMESPACES = frozenset({Scope.NAMESPACED, Scope.SYSTEM})
 _ObjectChange = Added[CachedObject] | Modified[CachedObject] | Deleted[CachedObject]
 
 
-@dataclass(frozen=True, slots=True)
-class SuperChange:
+class SuperChange(NamedTuple):
     """A super object of a tenant changed: `namespace` and `name` are the tenant's.
 
     Without a `key` it concerns all tenants: a published object, or a Node. `version` is what it became with

@@ -23,9 +23,10 @@ from daemonkit.kube.resources import Key
 from daemonkit.kube.shared_budget import SharedBudget
 from daemonkit.kube.store import Added, Change, DecodeFailed, Deleted, Modified, UndecodableDeleted
 from daemonkit.tasks import Tasks
-from syncer.caches.cached_object import CachedObject, unreadable_keys
+from syncer.caches.cached_object import CachedObject, is_verified, unreadable_keys
 from syncer.caches.super_cluster import API_SERVER, NODE, SuperCaches, SuperChange
 from syncer.core.objects import Object
+from syncer.core.pair import Pair
 from syncer.core.plan import Side
 from syncer.core.tenant_cluster import TenantCluster
 from syncer.core.view import SyncSettings
@@ -250,7 +251,7 @@ class TenantSession:
                     self.deletions.suspect(Side.SUPER, item)
                 else:
                     self.deletions.note_confirmed(Side.SUPER, item)
-            self._touched(Side.TENANT, item)
+            self._touched(Side.TENANT, item, self.caches.pair(item))
         self.note_queued()
 
     def super_changed(self, change: SuperChange) -> None:
@@ -261,10 +262,11 @@ class TenantSession:
         elif change.is_deleted:
             self.deletions.note_confirmed(Side.TENANT, item)
         self.verified.super_changed(item, version, is_relisting=is_relisting)
-        has_room = self.quota.changed(item, self.caches.of_super(item), version, is_relisting=is_relisting)
+        cached = self.caches.pair(item)
+        has_room = self.quota.changed(item, cached.super, version, is_relisting=is_relisting)
         if has_room and self.is_attached:
             self._retry_refused()
-        self._touched(Side.SUPER, item)
+        self._touched(Side.SUPER, item, cached)
 
     def looked_at_changed(self, item: SyncKey) -> None:
         """What the super cluster tells without an object of that name: plan again what looked at it."""
@@ -275,13 +277,13 @@ class TenantSession:
         if self.api_server.note_peers():
             self.looked_at_changed((API_SERVER, "", ""))
 
-    def _touched(self, side: Side, item: SyncKey) -> None:
+    def _touched(self, side: Side, item: SyncKey, cached: Pair[CachedObject]) -> None:
         """An object changed on one side: plan it, and what waited for it."""
         if not self.is_attached:
             return
         # Of what is gone on both sides a report may be left.
-        is_gone = self.caches.pair(item).is_empty and item[0] not in NOT_WATCHED
-        if is_gone or self.needs_plan(item):
+        is_gone = cached.is_empty and item[0] not in NOT_WATCHED
+        if is_gone or self._is_due(item, cached):
             self.enqueue(item)
         self._wake(side, item)
 
@@ -333,7 +335,10 @@ class TenantSession:
 
     def needs_plan(self, item: SyncKey) -> bool:
         """Whether a side, or something that was looked at, is not as it was when nothing was to do."""
-        return not self.verified.covers(item) or self.waits.is_woken(item)
+        return self._is_due(item, self.caches.pair(item))
+
+    def _is_due(self, item: SyncKey, cached: Pair[CachedObject]) -> bool:
+        return not is_verified(cached) or self.waits.is_woken(item)
 
     def forget_verified(self) -> None:
         """Have the next patrol plan every object."""

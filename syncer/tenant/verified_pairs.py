@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Iterable
 from typing import Protocol
 
-from syncer.caches.cached_object import CachedObject, is_verified, last_observed
+from syncer.caches.cached_object import CachedObject, last_observed
 from syncer.caches.super_cluster import EVENT
 from syncer.core.pair import Pair
 from syncer.tenant.caches import NOT_WATCHED
@@ -24,6 +24,7 @@ _BATCH = 500
 class CachedPairs(Protocol):
     """The part of `TenantCaches` that is needed here."""
 
+    def of_tenant(self, item: SyncKey) -> CachedObject | None: ...
     def pair(self, item: SyncKey) -> Pair[CachedObject]: ...
     def super_objects(self, kind: str) -> Iterable[tuple[SyncKey, CachedObject]]: ...
 
@@ -38,10 +39,6 @@ class VerifiedPairs:
     def __len__(self) -> int:
         """How many of those that were noted have not come into the caches yet."""
         return len(self._assumed)
-
-    def covers(self, item: SyncKey) -> bool:
-        """Whether both sides are as they were when nothing was to do."""
-        return is_verified(self._caches.pair(item))
 
     def note(self, item: SyncKey, tenant_version: str, super_version: str) -> None:
         """Note that these two versions agree; either may still be on its way into the caches."""
@@ -83,7 +80,7 @@ class VerifiedPairs:
         assumed = self._assumed.get(item)
         if assumed is not None and (is_relisting or version != assumed[1]):
             del self._assumed[item]
-        cached = self._caches.pair(item).tenant
+        cached = self._caches.of_tenant(item)
         if cached is not None and (is_relisting or version != cached.verified_with):
             cached.verified_with = None
 

@@ -253,7 +253,7 @@ class Engine:
             if isinstance(each, IssueTokens)
         }
         session.note_looked(item, looked if plan.is_stopped else _of_others(looked, item))
-        await _give_way(session.caches.of_tenant(item), session.caches.of_super(item))
+        await _give_way(*session.caches.pair(item))
         if plan.is_stopped:
             await self._report(session, item, plan, tenant)
         is_done = True
@@ -292,11 +292,9 @@ class Engine:
         is_settled = is_settled and not session.waits.is_woken(item)
         # An answer to a patch has all writes before it, also those of others that came after the plan. Where
         # events have come meanwhile, the item is queued again: that plan finds out whether both sides agree.
-        if plan.actions and (
-            has_moved(session.caches.of_tenant(item), planned[0])
-            or has_moved(session.caches.of_super(item), planned[1])
-        ):
-            is_settled = False
+        if plan.actions:
+            now = session.caches.pair(item)
+            is_settled &= not (has_moved(now.tenant, planned[0]) or has_moved(now.super, planned[1]))
         if is_settled and versions.tenant_version is not None and versions.super_version is not None:
             session.note_verified(item, versions.tenant_version, versions.super_version)
         return None

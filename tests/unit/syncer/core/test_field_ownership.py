@@ -94,7 +94,9 @@ def test_without_a_record_nothing_is_known_to_be_ours(managed: Any) -> None:
 
 
 _KEYS = st.sampled_from(["a", "b", "c", "a.b/c"])
-_NAMES: st.SearchStrategy[Object] = st.dictionaries(_KEYS.map("f:{}".format) | st.just("."), st.just({}), max_size=4)
+_NAMES: st.SearchStrategy[Object] = st.dictionaries(
+    _KEYS.map("f:{}".format) | st.just("."), st.just({}), max_size=4
+)
 _RECORDED = st.fixed_dictionaries(
     {}, optional={"f:labels": _NAMES, "f:annotations": _NAMES, "f:finalizers": st.just({".": {}})}
 )

@@ -7,7 +7,7 @@ import itertools
 import random
 from collections.abc import Iterable
 
-from syncer.caches.cached_object import CachedMetadata, CachedObject
+from syncer.caches.cached_object import CachedMetadata, CachedObject, is_verified
 from syncer.core.pair import Pair
 from syncer.tenant.deletions import SyncKey
 from syncer.tenant.verified_pairs import VerifiedPairs
@@ -25,6 +25,9 @@ class _Caches:
         self.found = found
         self.events: list[tuple[SyncKey, CachedObject]] = []
 
+    def of_tenant(self, _: SyncKey) -> CachedObject | None:
+        return self.tenant
+
     def pair(self, item: SyncKey) -> Pair[CachedObject]:
         return Pair(self.tenant, dict(self.events).get(item, self.found))
 
@@ -35,27 +38,27 @@ class _Caches:
 def test_what_agrees_is_verified_until_a_side_changes() -> None:
     caches = _Caches(_cached("1"), _cached("11"))
     pairs = VerifiedPairs(caches)
-    assert not pairs.covers(ITEM)
+    assert not is_verified(caches.pair(ITEM))
     pairs.note(ITEM, "1", "11")
-    assert pairs.covers(ITEM)
+    assert is_verified(caches.pair(ITEM))
     caches.found = _cached("12")
     pairs.super_changed(ITEM, "12", is_relisting=False)
-    assert not pairs.covers(ITEM)
+    assert not is_verified(caches.pair(ITEM))
 
 
 def test_what_was_written_is_assumed_until_its_event_comes() -> None:
     caches = _Caches(_cached("1"))
     pairs = VerifiedPairs(caches)
     pairs.note(ITEM, "1", "11")  # created in the super cluster
-    assert not pairs.covers(ITEM)
+    assert not is_verified(caches.pair(ITEM))
     caches.found = _cached("11")
     pairs.super_changed(ITEM, "11", is_relisting=False)
-    assert pairs.covers(ITEM)
+    assert is_verified(caches.pair(ITEM))
     pairs.note(ITEM, "2", "11")  # patched in the tenant
     assert len(pairs) == 1
     caches.tenant = _cached("2")
     pairs.tenant_changed(ITEM, caches.tenant, is_relisting=False)
-    assert (pairs.covers(ITEM), len(pairs)) == (True, 0)
+    assert (is_verified(caches.pair(ITEM)), len(pairs)) == (True, 0)
 
 
 def test_an_edit_on_the_way_ends_what_was_assumed() -> None:
@@ -65,7 +68,7 @@ def test_an_edit_on_the_way_ends_what_was_assumed() -> None:
         pairs.note(ITEM, "3", "11")
         caches.tenant = value
         pairs.tenant_changed(ITEM, value, is_relisting=is_relisting)
-        assert (pairs.covers(ITEM), len(pairs)) == (False, 0)
+        assert (is_verified(caches.pair(ITEM)), len(pairs)) == (False, 0)
 
 
 def test_a_write_of_others_before_a_patch_ends_what_was_noted() -> None:
@@ -75,7 +78,7 @@ def test_a_write_of_others_before_a_patch_ends_what_was_noted() -> None:
     for version, is_relisting in (("12", False), ("13", True)):
         caches.found = _cached(version)
         pairs.super_changed(ITEM, version, is_relisting=is_relisting)
-        assert not pairs.covers(ITEM)
+        assert not is_verified(caches.pair(ITEM))
 
 
 def test_a_foreign_write_in_one_piece_with_a_patch_is_seen() -> None:
@@ -87,7 +90,7 @@ def test_a_foreign_write_in_one_piece_with_a_patch_is_seen() -> None:
         caches.found = _cached("13")
         pairs.super_changed(ITEM, first, is_relisting=is_relisting)
         pairs.super_changed(ITEM, "13", is_relisting=False)
-        assert not pairs.covers(ITEM)
+        assert not is_verified(caches.pair(ITEM))
 
 
 def test_a_foreign_write_before_a_patch_ends_what_is_assumed() -> None:
@@ -101,7 +104,7 @@ def test_a_foreign_write_before_a_patch_ends_what_is_assumed() -> None:
         pairs.super_changed(ITEM, "13", is_relisting=False)
         caches.tenant = _cached("2")
         pairs.tenant_changed(ITEM, caches.tenant, is_relisting=False)
-        assert not pairs.covers(ITEM)
+        assert not is_verified(caches.pair(ITEM))
 
 
 def test_what_looked_at_a_change_is_verified_no_more() -> None:
@@ -109,13 +112,13 @@ def test_what_looked_at_a_change_is_verified_no_more() -> None:
     pairs = VerifiedPairs(caches)
     pairs.note(ITEM, "1", "11")
     pairs.end(ITEM)
-    assert not pairs.covers(ITEM)
+    assert not is_verified(caches.pair(ITEM))
     alone = _Caches(None, _cached("11"))
     pairs = VerifiedPairs(alone)
     pairs.note(ITEM, "", "11")
-    assert pairs.covers(ITEM)
+    assert is_verified(alone.pair(ITEM))
     pairs.end(ITEM)
-    assert not pairs.covers(ITEM)
+    assert not is_verified(alone.pair(ITEM))
 
 
 def test_an_event_is_copied_once_and_an_old_one_never() -> None:
@@ -167,8 +170,8 @@ def test_nothing_is_verified_that_was_never_noted() -> None:
                 case _:
                     noted.clear()
                     pairs.end(ITEM)
-                    assert not pairs.covers(ITEM)
-            if caches.tenant is not None and caches.found is not None and pairs.covers(ITEM):
+                    assert not is_verified(caches.pair(ITEM))
+            if caches.tenant is not None and caches.found is not None and is_verified(caches.pair(ITEM)):
                 assert (caches.tenant.version, caches.found.version) in noted
         pairs.forget(ITEM)
         assert len(pairs) == 0
