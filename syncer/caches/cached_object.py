@@ -102,7 +102,7 @@ class _SuperPodMetadata(CachedMetadata, frozen=True, rename="camel"):
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
     managed_fields: msgspec.Raw = _ABSENT
-    noted: msgspec.Raw = msgspec.field(name=FOREIGN_FIELDS, default=_ABSENT)
+    foreign_fields: msgspec.Raw = msgspec.field(name=FOREIGN_FIELDS, default=_ABSENT)
 
 
 class _SuperPod(msgspec.Struct, frozen=True):
@@ -283,7 +283,7 @@ def _parse_super_pod(raw: msgspec.Raw | bytes) -> CachedObject:
     identity = CachedMetadata(own.name, own.namespace, own.uid, own.resource_version)
     labels, annotations = own.labels or {}, own.annotations or {}
     foreign = foreign_keys(own.managed_fields, labels, annotations)
-    is_noted = bool(own.noted)
+    is_noted = bool(own.foreign_fields)
     if foreign is None and not own.managed_fields and not is_noted:
         found = CachedObject(identity, bytes(raw))
     else:

@@ -184,7 +184,8 @@ def test_facts_of_pods_and_volumes(
 def test_a_pod_holds_addresses_until_it_ends(
     spec: dict[str, Any], status: dict[str, Any], addresses: tuple[str, ...]
 ) -> None:
-    assert parse_with_spec(raw(metadata={"name": "p"}, spec=spec, status=status)).addresses == addresses
+    for parser in (parse_with_spec, parse_super_pod):
+        assert parser(raw(metadata={"name": "p"}, spec=spec, status=status)).addresses == addresses
 
 
 @pytest.mark.parametrize(
