@@ -108,7 +108,7 @@ class _Deadlines:
         return min(self._loop.time() + min(at_most_s, self._idle_timeout_s), self._end)
 
 
-class _Answer:
+class _OpenReply:
     """A reply whose head is there, on the connection that brings the rest. `server` is whose it is."""
 
     def __init__(
@@ -340,7 +340,7 @@ class Client:
         before_send: Callable[[], None] | None,
         *,
         can_repeat: bool,
-    ) -> _Answer:
+    ) -> _OpenReply:
         """Send a request; returns its 2xx answer, whose body is to be read. `_done` takes the answer back."""
         server = now.access.server
         try:
@@ -362,7 +362,7 @@ class Client:
         finally:
             self._done(now, answer)
 
-    def _done(self, now: Current, answer: _Answer) -> None:
+    def _done(self, now: Current, answer: _OpenReply) -> None:
         """The answer was read, or is not to be: keep its connection for another request if that may be."""
         if answer.reply.is_complete and answer.reply.is_reusable and answer.connection.is_quiet:
             self._keep(now, answer.connection)
@@ -377,7 +377,7 @@ class Client:
         before_send: Callable[[], None] | None,
         *,
         can_repeat: bool,
-    ) -> _Answer:
+    ) -> _OpenReply:
         """Send a request and wait for the head of its reply."""
         kept = self._kept(now) if can_repeat else None
         if kept is not None:
@@ -431,7 +431,7 @@ async def _asked(
     data: bytes,
     deadlines: _Deadlines,
     before_send: Callable[[], None] | None,
-) -> _Answer:
+) -> _OpenReply:
     reply = Reply()
     try:
         if before_send is not None:
@@ -443,7 +443,7 @@ async def _asked(
                 reply.end()
             parts = reply.feed(received)
             if reply.head is not None:
-                return _Answer(server, reply.head, reply, connection, parts)
+                return _OpenReply(server, reply.head, reply, connection, parts)
     except BaseException:
         connection.close(discards_unsent=before_send is not None)
         raise
@@ -459,7 +459,7 @@ def _headers(now: Current, body: bytes | None, content_type: str) -> dict[str, s
     return headers
 
 
-async def _error(answer: _Answer, deadlines: _Deadlines) -> ApiError:
+async def _error(answer: _OpenReply, deadlines: _Deadlines) -> ApiError:
     body = await answer.body(deadlines, _MAX_ERROR_BYTES)
     try:
         found = msgspec.json.decode(body, type=Status)

@@ -58,7 +58,7 @@ _NESTED = st.recursive(
     more=_NESTED,
     is_last=st.booleans(),
 )
-def test_an_object_is_kept_as_it_is_but_for_the_record_of_its_writers(
+def test_the_record_of_writers_alone_is_left_out(
     parser: BoundedParser[CachedObject],
     separators: tuple[str, str],
     labels: dict[str, str] | None,
