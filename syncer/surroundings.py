@@ -75,7 +75,8 @@ def open_tenant(
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """`monotonic` and `wall` are in seconds, `jitter` draws from 0 to 1."""
+    """`monotonic` and `wall` are in seconds, `jitter` draws from 0 to 1. `work_ns` measures tenants'
+    steps, by the processor time of the loop's thread."""
 
     open_super: Callable[[Path | None, Mapping[str, str], int, str], ApiClient] = open_super
     open_tenant: Callable[[Credentials, int, str, ReceivedBytes], ApiClient] = open_tenant
@@ -84,3 +85,4 @@ class Surroundings:
     wall: Callable[[], float] = time.time
     jitter: Callable[[], float] = random.random
     memory_limit: Callable[[], MemoryLimit | None] = memory_limit.find
+    work_ns: Callable[[], int] = time.thread_time_ns

@@ -99,7 +99,7 @@ class SyncerService:
         )
         self._kinds: dict[str, KindSync] = {each.kind.kind: each for each in _kinds(config)}
         self._ownership = self._make_ownership(config.sharding)
-        self._scheduler = TenantScheduler()
+        self._scheduler = TenantScheduler(clock_ns=outside.work_ns)
         # All tenants wait for what the super cluster tells: no number of them keeps it away.
         self._system = self._scheduler.open("super cluster", MAX_WEIGHT)
         self._queue = WorkQueue(outside.monotonic, outside.jitter, self._metrics.queue_seconds)

@@ -6,13 +6,14 @@ in one piece with the event of the patch: the kernel hands over what is there. O
 """
 
 import asyncio
+import random
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import pytest
 
-from daemonkit.kube.resources import NAMESPACES, Key
+from daemonkit.kube.resources import CONFIG_MAPS, NAMESPACES, Key
 from devkit.kube.storage import Object
 from tests.unit.syncer import objects
 from tests.unit.syncer.worlds import (
@@ -254,3 +255,41 @@ async def test_no_edit_of_any_kind_beside_a_patch_is_lost(kind: str, pause_s: fl
         await asyncio.sleep(20)
         orders = _orders(is_super_edited=True, is_tenant_edited=False, has_status=False)
         assert await _lost(turn, orders, pause_s) == {}
+
+
+# A short step, a usual one, one that ends a slice, and one as long as a step may be.
+STEPS_NS = (1_000, 50_000, 1_200_000, 20_000_000)
+
+
+@pytest.mark.parametrize("seed", range(8))
+async def test_no_edit_is_lost_whoever_has_the_next_turn(seed: int) -> None:
+    """Nothing is held here: steps of any length decide when answers and events are looked at."""
+    draw = random.Random(seed)  # noqa: S311 - no secret
+    world = World({"one": "red", "two": "blue"}, patrol_s=NEVER_S, step_ns=lambda: draw.choice(STEPS_NS))
+    async with running(world):
+        for plane in world.tenants.values():
+            furnish(plane, _annotated("ConfigMap"))
+        await asyncio.sleep(20)
+        edited = set[str]()
+
+        def edit_first(path: str) -> None:
+            *_, namespace, resource, name = path.split("/")
+            if (resource, name) == ("configmaps", "v") and namespace not in edited:
+                edited.add(namespace)
+                found = world.super.storage.get(CONFIG_MAPS, namespace, "v")
+                found["metadata"]["annotations"]["old"] = "edited"
+                world.super.cluster.update(CONFIG_MAPS, found)
+
+        world.on_write = edit_first
+        for number in range(20):
+            edited.clear()
+            for plane in world.tenants.values():
+                own = plane.storage.get(CONFIG_MAPS, "web", "v")
+                own["metadata"]["annotations"]["new"] = f"{number}"
+                plane.cluster.update(CONFIG_MAPS, own)
+            await asyncio.sleep(5)
+            assert edited == {"red-web", "blue-web"}
+            for key in ("red", "blue"):
+                noted = annotations_of(world.super.storage.get(CONFIG_MAPS, f"{key}-web", "v"))
+                assert {each: noted[each] for each in ANNOTATIONS} == {"old": "same", "new": f"{number}"}
+                assert not sessions_of(world)[key].needs_plan(("ConfigMap", "web", "v"))
