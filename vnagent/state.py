@@ -2,13 +2,15 @@
 """The state that all connections share: registered tenants, the pod index, usage, open connections.
 
 Sources replace `registry` and `index` as a whole. Both are immutable, so a request reads one version of each.
-Nothing here waits: a reload cuts its connections without an await.
+Nothing here waits. Of the connections that a reload cuts some end at once, and the rest in the next
+iterations of the loop, in which none of them has a request served.
 """
 
 import asyncio
 import contextlib
 import ssl
 from collections.abc import Callable
+from itertools import islice
 
 from daemonkit.fairness.lease import Lease
 from daemonkit.fairness.scheduler import Account
@@ -40,6 +42,9 @@ from vnagent.transport.tunnel import Tunnel
 UNKNOWN_LINES_BURST, UNKNOWN_LINES_PER_S = 100.0, 10.0
 # After the drain, for the last bytes to leave.
 LAST_BYTES_S = 1.0
+# Connections and tunnels that end in one iteration of the loop, as their right has ended: 0.04 ms, and up to
+# 0.17 ms for a tunnel.
+ENDED_AT_ONCE = 64
 
 
 class AgentState:
@@ -73,6 +78,8 @@ class AgentState:
         self.tunnels: set[Tunnel] = set()
         # One bound method for all tunnels: one for each would be a part of a tunnel's size.
         self.on_tunnel_close: Callable[[Tunnel], None] = self._end_tunnel
+        # Those that are to end in the next iterations of the loop.
+        self._ending: dict[ClientPort | Tunnel, None] = {}
         self.is_draining = False
         self._drained = asyncio.Event()
         self._usages: dict[str, TenantUsage] = {}
@@ -100,12 +107,7 @@ class AgentState:
         self.registry, self.context, self.tenant_problems = registry, context, problems
         self.token_context = token_context
         self._forget_removed()
-        for connection in list(self.connections):
-            if _is_revoked(connection.identity, registry):
-                connection.abort()
-        for tunnel in list(self.tunnels):
-            if _is_revoked(tunnel.identity, registry):
-                tunnel.abort()
+        self._end_revoked()
 
     def serve_pods(self, index: OwnerIndex, problems: tuple[str, ...]) -> None:
         """Decide by these pods from now on. Streams to a deleted pod end with the pod."""
@@ -113,14 +115,41 @@ class AgentState:
 
     def end_expired(self, now_s: float) -> None:
         """End what was opened by certificates that have expired. `now_s` is of the wall clock."""
-        for connection in list(self.connections):
-            if _is_expired(connection.identity, now_s):
-                self.metrics.expired.inc()
-                connection.abort()
-        for tunnel in list(self.tunnels):
-            if _is_expired(tunnel.identity, now_s):
-                self.metrics.expired.inc()
-                tunnel.abort()
+        found = self._open_where(lambda identified: _is_expired(identified, now_s))
+        self.metrics.expired.inc(len(found))
+        self._end(found)
+
+    def is_ending(self, connection: ClientPort) -> bool:
+        """Whether its right has ended, and the connection is about to."""
+        return connection in self._ending
+
+    def _open_where(self, has_ended: Callable[[object], bool]) -> list[ClientPort | Tunnel]:
+        """Those by whose identity the right has ended, and that are not about to end."""
+        both: tuple[ClientPort | Tunnel, ...] = (*self.connections, *self.tunnels)
+        return [each for each in both if has_ended(each.identity) and each not in self._ending]
+
+    def _end_revoked(self) -> None:
+        registry = self.registry
+        self._end(self._open_where(lambda identified: _is_revoked(identified, registry)))
+
+    def _end(self, found: list[ClientPort | Tunnel]) -> None:
+        is_running = bool(self._ending)
+        self._ending.update(dict.fromkeys(found))
+        if self._ending and not is_running:
+            self._end_some(is_first=True)
+
+    def _end_some(self, *, is_first: bool = False) -> None:
+        try:
+            for each in list(islice(self._ending, ENDED_AT_ONCE)):
+                del self._ending[each]
+                if each in self.connections or each in self.tunnels:
+                    each.abort()
+        finally:  # also of the others, if one fails
+            if self._ending:
+                self.poller.loop.call_soon(self._end_some)
+            elif not is_first:
+                # A connection that had a request may have become a tunnel before it was its turn.
+                self.poller.loop.call_soon(self._end_revoked)
 
     # ---- usage
 

@@ -239,6 +239,9 @@ class ClientConnection:
                 and not self._authenticate_first(end)
             ):
                 return
+            if self._state.is_ending(self):
+                self.abort()
+                return
             verdict = self._state.admit_request(self.caller, has_waited=has_waited, head_bytes=end)
             if verdict is RateVerdict.WAIT:
                 self._wait()
