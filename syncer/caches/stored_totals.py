@@ -12,15 +12,18 @@ from daemonkit.kube.byte_budget import OBJECT_BYTES
 
 @dataclass(slots=True)
 class Totals:
-    """`counts` by kind. `stored_bytes` is of the JSON without `managedFields`."""
+    """`counts` by kind. `stored_bytes` is of the JSON without `managedFields`, `event_bytes` of what is held
+    of Events, which end by themselves and are in no quota.
+    """
 
     stored_bytes: int = 0
     counts: Counter[str] = field(default_factory=Counter)
+    event_bytes: int = 0
 
     @property
     def memory_bytes(self) -> int:
         """What a cache of them takes, at most."""
-        return self.stored_bytes + OBJECT_BYTES * self.counts.total()
+        return self.stored_bytes + OBJECT_BYTES * self.counts.total() + self.event_bytes
 
     def add(self, kind: str, count: int, size_bytes: int) -> None:
         """Add so many objects of a kind; fewer than none are taken away."""
@@ -33,6 +36,7 @@ class Totals:
     def add_all(self, other: "Totals", sign: int) -> None:
         """Add another's, or take them away with a `sign` of -1."""
         self.stored_bytes += sign * other.stored_bytes
+        self.event_bytes += sign * other.event_bytes
         for kind, count in other.counts.items():
             self.add(kind, sign * count, 0)
 
@@ -57,10 +61,17 @@ class StoredTotals:
 
     def add(self, super_namespace: str, kind: str, count: int, size_bytes: int) -> None:
         """Objects of a super namespace came, or went."""
-        self._add(self._of_namespace, super_namespace, Totals(size_bytes, Counter({kind: count})), 1)
-        self.all.add(kind, count, size_bytes)
+        self._add_all(super_namespace, Totals(size_bytes, Counter({kind: count})))
+
+    def add_events(self, super_namespace: str, size_bytes: int) -> None:
+        """So much more is held of the Events of a super namespace, or less."""
+        self._add_all(super_namespace, Totals(event_bytes=size_bytes))
+
+    def _add_all(self, super_namespace: str, more: Totals) -> None:
+        self._add(self._of_namespace, super_namespace, more, 1)
+        self.all.add_all(more, 1)
         if (key := self._owners.get(super_namespace)) is not None:
-            self._add(self._of_key, key, Totals(size_bytes, Counter({kind: count})), 1)
+            self._add(self._of_key, key, more, 1)
 
     def own(self, super_namespace: str, key: str | None) -> None:
         """A super namespace has another owner, or none any more."""
@@ -76,5 +87,5 @@ class StoredTotals:
     def _add(where: dict[str, Totals], name: str, more: Totals, sign: int) -> None:
         found = where.setdefault(name, Totals())
         found.add_all(more, sign)
-        if not (found.stored_bytes or found.counts):
+        if not (found.stored_bytes or found.counts or found.event_bytes):
             del where[name]

@@ -48,6 +48,8 @@ DRAIN = "Drain"
 # Of one namespace, for the variables of its pods: these are read in about 5 ms.
 MAX_SERVICES = 1_000
 MAX_SERVICES_BYTES = 1 << 20
+# Of one tenant: some 8 000, which an API server forgets after an hour.
+MAX_EVENT_BYTES = 16 << 20
 # Of these the super cluster, or the syncer beside its own labels, has objects without our labels that matter.
 _WITHOUT_LABELS = frozenset({"Namespace", "ServiceAccount", "Event", "PersistentVolume"})
 # What says where a tenant's API server is.
@@ -117,6 +119,7 @@ class SuperCaches:
         self.cluster_networks = CountedNetworks()
         """Addresses and networks of pods of the super cluster's nodes, and addresses of its API server."""
         self._networks_of: dict[str, tuple[Network, ...]] = {}
+        self._event_bytes: dict[Key, int] = {}
         self._drained_nodes = DrainedNodes()
         self.stored = StoredTotals()
         # What unreadable objects last were: who counts them hears of their end with it.
@@ -247,10 +250,7 @@ class SuperCaches:
             is_unreadable = change.key in unreadable
             is_deleted = isinstance(change, Deleted) and not is_unreadable
             if sync.scope in _IN_NAMESPACES:
-                if kind == EVENT and namespace not in self._owners:
-                    # Most Events are of the super cluster itself, and of no use here.
-                    if not isinstance(change, Deleted):
-                        change.value.body = b""
+                if kind == EVENT and not self._note_event(change):
                     continue
                 if sync.kind.resource == SERVICES:
                     # An unreadable one has no cached object either.
@@ -425,7 +425,7 @@ class SuperCaches:
                     self._names.pop(where, None)
 
     def _note_stored(self, sync: KindSync, changes: Sequence[Change[CachedObject]]) -> None:
-        """Count what is in super namespaces. Events end by themselves, and no tenant writes them.
+        """Count what is in super namespaces. Events end by themselves: `_note_event`.
 
         Secrets that the syncer makes for pods' tokens take space, and are none of the tenant's Secrets.
         """
@@ -450,6 +450,25 @@ class SuperCaches:
             elif (change.old if isinstance(change, Deleted) else change.value).is_pod_tokens:
                 count = 0
             self.stored.add(namespace, kind, count, after - before)
+
+    def _note_event(self, change: _ObjectChange) -> bool:
+        """Count what is held of an Event; returns whether it is a tenant's.
+
+        Most Events are of the super cluster itself, and of no use here. A tenant brings about as many as it
+        likes, by pods that come and go: what exceeds MAX_EVENT_BYTES does not come up.
+        """
+        namespace, owner = change.key[0], self._owners.get(change.key[0])
+        before, after = self._event_bytes.pop(change.key, 0), 0
+        if not isinstance(change, Deleted):
+            after = OBJECT_BYTES + change.value.size_bytes
+            key = owner.key if isinstance(owner, SuperNamespaceOwner) else None
+            if key is None or self.stored.of(key).event_bytes - before + after > MAX_EVENT_BYTES:
+                change.value.body, change.value.verified_with, after = b"", "", 0
+            else:
+                self._event_bytes[change.key] = after
+        if before != after:
+            self.stored.add_events(namespace, after - before)
+        return owner is not None if isinstance(change, Deleted) else after > 0
 
     def _note_service(self, namespace: str, name: str, *, is_there: bool) -> None:
         found = self._service_names.setdefault(namespace, set())

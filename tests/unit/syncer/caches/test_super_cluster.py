@@ -14,8 +14,14 @@ from devkit.kube.cluster import Cluster, ClusterSettings
 from devkit.kube.in_process import InProcessClient
 from devkit.kube.storage import Object, Storage
 from syncer.caches.cached_object import CachedMetadata, CachedObject
-from syncer.caches.super_cluster import MAX_SERVICES, MAX_SERVICES_BYTES, SuperCaches, SuperChange
-from syncer.kinds import persistent_volume, table
+from syncer.caches.super_cluster import (
+    MAX_EVENT_BYTES,
+    MAX_SERVICES,
+    MAX_SERVICES_BYTES,
+    SuperCaches,
+    SuperChange,
+)
+from syncer.kinds import event, persistent_volume, table
 from tenancy import keys
 
 pytestmark = pytest.mark.asyncio
@@ -257,4 +263,43 @@ async def test_a_piece_is_counted_by_owner() -> None:
     cluster.storage.delete(CONFIG_MAPS, "green-web", "b")
     await asyncio.sleep(1)
     assert 2_000 < parts["green"] - small < 4_000
+    await tasks.close(1.0)
+
+
+async def test_events_of_a_tenant_are_bounded_memory() -> None:
+    """A tenant's pods bring about as many as they come and go."""
+    cluster, reported = Cluster(Storage(), ClusterSettings(), clock=lambda: 0.0), list[str]()
+
+    def note(change: SuperChange) -> None:
+        if change.kind == "Event" and not change.is_deleted:
+            reported.append(change.name)
+
+    caches = SuperCaches(InProcessClient(cluster), table.kinds(()), note)
+    tasks = Tasks("test")
+    cluster.storage.put(NAMESPACES, _namespace("red", "web"))
+    caches.start(tasks, TenantScheduler().open("super cluster"))
+    await caches.wait_synced()
+    size_bytes = 1 << 20
+    for namespace in ("red-web", "kube-system"):
+        for number in range(20):
+            meta = {"namespace": namespace, "name": f"e-{number:02}"}
+            cluster.storage.put(event.KIND.resource, {"metadata": meta, "message": "x" * size_bytes})
+    await asyncio.sleep(1)
+    assert reported == [f"e-{number:02}" for number in range(15)]
+    held = sum(each.size_bytes for each in caches.objects("Event").values())
+    assert held < MAX_EVENT_BYTES
+    totals = caches.stored.of("red")
+    assert 15 * size_bytes < totals.event_bytes <= MAX_EVENT_BYTES
+    assert caches.stored.all.event_bytes == totals.event_bytes
+    assert totals.memory_bytes > totals.event_bytes
+    # What has expired makes room, also with the rest of what was left out.
+    for number in range(20):
+        cluster.storage.delete(event.KIND.resource, "red-web", f"e-{number:02}")
+    await asyncio.sleep(1)
+    assert caches.stored.of("red").event_bytes == 0
+    cluster.storage.put(
+        event.KIND.resource, {"metadata": {"namespace": "red-web", "name": "later"}, "message": "x"}
+    )
+    await asyncio.sleep(1)
+    assert reported[15:] == ["later"]
     await tasks.close(1.0)
