@@ -12,31 +12,37 @@ from daemonkit.kube.byte_budget import OBJECT_BYTES
 
 @dataclass(slots=True)
 class Totals:
-    """`counts` by kind. `stored_bytes` is of the JSON without `managedFields`, `event_bytes` of what is held
-    of Events, which end by themselves and are in no quota.
+    """`counts` by kind, `objects` in all. `stored_bytes` is of the JSON without `managedFields`, `event_bytes`
+    of what is held of Events, which end by themselves and are in no quota.
     """
 
     stored_bytes: int = 0
     counts: Counter[str] = field(default_factory=Counter)
     event_bytes: int = 0
+    objects: int = 0
 
     @property
     def memory_bytes(self) -> int:
         """What a cache of them takes, at most."""
-        return self.stored_bytes + OBJECT_BYTES * self.counts.total() + self.event_bytes
+        return self.stored_bytes + OBJECT_BYTES * self.objects + self.event_bytes
 
-    def add(self, kind: str, count: int, size_bytes: int) -> None:
+    @property
+    def is_nothing(self) -> bool:
+        return not (self.stored_bytes or self.event_bytes or self.counts)
+
+    def add(self, kind: str, count: int, size_bytes: int, event_bytes: int = 0) -> None:
         """Add so many objects of a kind; fewer than none are taken away."""
         self.stored_bytes += size_bytes
+        self.event_bytes += event_bytes
         if count:
+            self.objects += count
             self.counts[kind] += count
             if not self.counts[kind]:
                 del self.counts[kind]
 
     def add_all(self, other: "Totals", sign: int) -> None:
         """Add another's, or take them away with a `sign` of -1."""
-        self.stored_bytes += sign * other.stored_bytes
-        self.event_bytes += sign * other.event_bytes
+        self.add("", 0, sign * other.stored_bytes, sign * other.event_bytes)
         for kind, count in other.counts.items():
             self.add(kind, sign * count, 0)
 
@@ -61,31 +67,39 @@ class StoredTotals:
 
     def add(self, super_namespace: str, kind: str, count: int, size_bytes: int) -> None:
         """Objects of a super namespace came, or went."""
-        self._add_all(super_namespace, Totals(size_bytes, Counter({kind: count})))
+        if count or size_bytes:
+            self._add(super_namespace, kind, count, size_bytes)
 
     def add_events(self, super_namespace: str, size_bytes: int) -> None:
         """So much more is held of the Events of a super namespace, or less."""
-        self._add_all(super_namespace, Totals(event_bytes=size_bytes))
+        self._add(super_namespace, "Event", 0, 0, size_bytes)
 
-    def _add_all(self, super_namespace: str, more: Totals) -> None:
-        self._add(self._of_namespace, super_namespace, more, 1)
-        self.all.add_all(more, 1)
+    def _add(
+        self, super_namespace: str, kind: str, count: int, size_bytes: int, event_bytes: int = 0
+    ) -> None:
+        self.all.add(kind, count, size_bytes, event_bytes)
+        places = [(self._of_namespace, super_namespace)]
         if (key := self._owners.get(super_namespace)) is not None:
-            self._add(self._of_key, key, more, 1)
+            places.append((self._of_key, key))
+        for where, name in places:
+            if (found := where.get(name)) is None:
+                found = where[name] = Totals()
+            found.add(kind, count, size_bytes, event_bytes)
+            if found.is_nothing:
+                del where[name]
 
     def own(self, super_namespace: str, key: str | None) -> None:
         """A super namespace has another owner, or none any more."""
         before = self._owners.pop(super_namespace, None)
         totals = self._of_namespace.get(super_namespace, NOTHING)
         if before is not None:
-            self._add(self._of_key, before, totals, -1)
+            self._add_all(before, totals, -1)
         if key is not None:
             self._owners[super_namespace] = key
-            self._add(self._of_key, key, totals, 1)
+            self._add_all(key, totals, 1)
 
-    @staticmethod
-    def _add(where: dict[str, Totals], name: str, more: Totals, sign: int) -> None:
-        found = where.setdefault(name, Totals())
+    def _add_all(self, key: str, more: Totals, sign: int) -> None:
+        found = self._of_key.setdefault(key, Totals())
         found.add_all(more, sign)
-        if not (found.stored_bytes or found.counts or found.event_bytes):
-            del where[name]
+        if found.is_nothing:
+            del self._of_key[key]

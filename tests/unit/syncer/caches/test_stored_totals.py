@@ -37,5 +37,5 @@ def test_totals_are_those_of_the_owned_namespaces(steps: list[tuple[object, ...]
                 totals.own(namespace, owners[namespace])
     for key in ("red", "blue"):
         mine = [each for each in there if owners.get(each[0]) == key]
-        expected = Totals(sum(each[2] for each in mine), Counter(each[1] for each in mine))
+        expected = Totals(sum(each[2] for each in mine), Counter(each[1] for each in mine), objects=len(mine))
         assert totals.of(key) == expected

@@ -167,7 +167,7 @@ def test_what_the_runtime_class_adds_counts_from_the_first() -> None:
 
 def test_a_large_object_may_be_written_anew_at_the_limit() -> None:
     world = _OneTenant(SyncPolicy(quota=(("vcnode.io/stored-bytes", 1_000 * ONE),)))
-    world.totals = Totals(1_000, Counter({"Pod": 1}))
+    world.totals = Totals(1_000, Counter({"Pod": 1}), objects=1)
     found: Object = {"metadata": {"name": "a"}, "data": {"text": "x" * 900}}
     for text, is_allowed in (("y" * 900, True), ("y" * 800, True), ("y" * 901, False)):
         patch = Patch(Side.SUPER, KIND, "red-web", "a", "u", {"data": {"text": text}})
