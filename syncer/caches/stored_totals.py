@@ -12,8 +12,9 @@ from daemonkit.kube.byte_budget import OBJECT_BYTES
 
 @dataclass(slots=True)
 class Totals:
-    """`counts` by kind, `objects` in all. `stored_bytes` is of the JSON without `managedFields`, `event_bytes`
-    of what is held of Events, which end by themselves and are in no quota.
+    """`counts` by kind, `objects` in all. `stored_bytes` is of the JSON without `managedFields`.
+
+    `event_bytes` is what is held of Events, which end by themselves and are in no quota.
     """
 
     stored_bytes: int = 0
