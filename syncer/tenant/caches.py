@@ -15,7 +15,7 @@ from syncer.caches.cached_object import MAX_PLANNED_VALUES, CachedObject, parse,
 from syncer.caches.super_cluster import EVENT, SuperCaches
 from syncer.core.objects import Object
 from syncer.core.pair import Pair
-from syncer.core.plan import Side
+from syncer.core.plan import SIDES, Side
 from syncer.kinds.port import SYSTEM_NAMESPACE, KindSync, Scope
 from syncer.surroundings import ApiClient
 from syncer.tenant.deletions import SyncKey
@@ -147,7 +147,7 @@ class TenantCaches:
 
     def unreadable(self, item: SyncKey) -> tuple[Side, DecodeFailed] | None:
         """The side whose object is there and cannot be read, or is too large; None if both can be."""
-        for side in Side:
+        for side in SIDES:
             if (failed := self.unreadable_on(side, item)) is not None:
                 return side, failed
         return None

@@ -27,7 +27,7 @@ from syncer.caches.cached_object import CachedObject, is_verified, unreadable_ke
 from syncer.caches.super_cluster import API_SERVER, NODE, SuperCaches, SuperChange
 from syncer.core.objects import Object
 from syncer.core.pair import Pair
-from syncer.core.plan import Side
+from syncer.core.plan import SIDES, Side
 from syncer.core.tenant_cluster import TenantCluster
 from syncer.core.view import SyncSettings
 from syncer.core.write_rate import WriteRate
@@ -358,7 +358,7 @@ class TenantSession:
 
     def note_verified(self, item: SyncKey, tenant_version: str, super_version: str) -> None:
         """Note that these two versions agree: nothing of them is to be deleted either."""
-        for side in Side:
+        for side in SIDES:
             self.deletions.note_confirmed(side, item)
         self.verified.note(item, tenant_version, super_version)
 
@@ -367,7 +367,7 @@ class TenantSession:
         self.waits.forget(item)
         self.write_rate.forget(item)
         self.verified.forget(item)
-        for side in Side:
+        for side in SIDES:
             self.deletions.note_confirmed(side, item)
         if self.quota.forget(item):
             self._retry_refused()

@@ -130,6 +130,8 @@ def _bounded(looked: frozenset[Lookup], most: int) -> frozenset[Lookup]:
 
     Of cluster-scoped kinds one name stays in any case: many objects share it, so it takes no more than `*`.
     """
+    if len(looked) <= min(most, MAX_NAMESPACES):
+        return looked
     names = Counter(each[:3] for each in looked)
     found = {
         each if names[each[:3]] <= (most if each[2] else max(most, 1)) else (*each[:3], ANY)

@@ -27,6 +27,7 @@ becomes of it comes back as events. Others may come between them.
 
 import enum
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from daemonkit.backoff import backoff_s, spread_s
 from daemonkit.kube.resources import is_older
@@ -40,8 +41,7 @@ MAX_BACKOFF_S = 60.0
 VNodeOutcome = Wait | Conflict | None
 
 
-@dataclass(frozen=True, slots=True)
-class SuperNodeFacts:
+class SuperNodeFacts(NamedTuple):
     """What is known when an event comes.
 
     `version` changes with what the super node's vNodes show; 0 if there is no such node. `is_synced`: all

@@ -24,6 +24,8 @@ from syncer.core import unknown
 from syncer.core.objects import Object, version_of
 from syncer.core.pair import Pair
 from syncer.core.plan import (
+    DIRECTIONS,
+    SIDES,
     Conflict,
     Create,
     Delete,
@@ -181,7 +183,7 @@ class Engine:
             self._reports.forget_object(session, item)
             session.forget_object(item)
             self._note_conflict(session, item, None)
-            for direction in Direction:
+            for direction in DIRECTIONS:
                 self._note_success(session, item, direction)
             return
         if not session.needs_plan(item):
@@ -195,7 +197,7 @@ class Engine:
             self._queue.add(session, item)  # a plan is of what is there when it is made
             return
         objects = Pair(tenant, found)
-        directions: Collection[Direction] = tuple(Direction)
+        directions: Collection[Direction] = DIRECTIONS
         for _ in range(_MAX_REPLANS):
             existing = await self._plan_once(session, sync, item, objects, directions)
             if existing is None:
@@ -257,7 +259,7 @@ class Engine:
         if plan.is_stopped:
             await self._report(session, item, plan, tenant)
         is_done = True
-        for direction in Direction:
+        for direction in DIRECTIONS:
             half = plan.half(direction)
             if direction not in due:
                 is_done = is_done and not half.actions
@@ -384,7 +386,7 @@ class Engine:
 def _still_cached(session: TenantSession, item: SyncKey, cached: Pair[CachedObject]) -> bool:
     """Whether both objects are still the cached ones, of a tenant that is still synced."""
     now = session.caches.pair(item)
-    has_changed = any(has_moved(now.of(side), _version(cached.of(side))) for side in Side)
+    has_changed = any(has_moved(now.of(side), _version(cached.of(side))) for side in SIDES)
     return session.is_attached and not has_changed
 
 
