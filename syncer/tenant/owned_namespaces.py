@@ -37,12 +37,14 @@ class OwnedNamespaces:
 
     def super_name(self, namespace: str) -> str | None:
         """The name that the super namespace of a tenant's namespace has or would have."""
-        if namespace not in self._super_names:
+        try:
+            return self._super_names[namespace]
+        except KeyError:
             if len(self._super_names) >= MAX_NAMES:
                 self._super_names.clear()
             found = self._of.tenant.super_namespace(namespace)
-            self._super_names[namespace] = found if isinstance(found, str) else None
-        return self._super_names[namespace]
+            name = self._super_names[namespace] = found if isinstance(found, str) else None
+            return name
 
     def is_reserved_name(self, super_namespace: str) -> bool:
         """Whether the name of a super namespace is another tenant's, by all tenants' keys."""
@@ -63,7 +65,7 @@ class OwnedNamespaces:
     def owner(self, super_namespace: str) -> SuperNamespaceOwner | None:
         """For which namespace of this tenant a super namespace stands; None if it is not this tenant's."""
         found = self._super.owner(super_namespace)
-        return found if isinstance(found, SuperNamespaceOwner) and self._is_mine(found) else None
-
-    def _is_mine(self, owner: SuperNamespaceOwner) -> bool:
-        return owner.is_of(self._of.tenant.key, self._of.tenant.uid)
+        if not isinstance(found, SuperNamespaceOwner):
+            return None
+        tenant = self._of.tenant
+        return found if found.is_of(tenant.key, tenant.uid) else None
