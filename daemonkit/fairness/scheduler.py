@@ -31,7 +31,7 @@ READING_AGE_NS = 1_000_000
 class TenantScheduler:
     """Schedules the steps of one event loop. `open` an account for each tenant, and one for other work."""
 
-    __slots__ = ("_clock_ns", "_is_due", "_read_ns", "clock_ns", "read_until_ns", "turns")
+    __slots__ = ("_clock_ns", "_is_due", "clock_ns", "last_ns", "read_until_ns", "turns")
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class TenantScheduler:
         self.turns: Turns[Account] = Turns(slice_ns)
         self.read_until_ns = -1  # when the last reading of the processor clock is too old
         self._clock_ns = processor_clock_ns
-        self._read_ns = 0
+        self.last_ns = 0  # the last reading
         self._is_due = False
 
     def open(self, name: str, weight: int = 1) -> "Account":
@@ -54,15 +54,15 @@ class TenantScheduler:
         return account
 
     def read(self, now_ns: int) -> int:
-        """Read the processor clock. Returns what the thread used since the last reading."""
-        last_ns, self._read_ns = self._read_ns, self._clock_ns()
+        """Read the processor clock."""
+        self.last_ns = self._clock_ns()
         self.read_until_ns = now_ns + READING_AGE_NS
-        return self._read_ns - last_ns
+        return self.last_ns
 
-    def used_since(self, begun_ns: int) -> int:
-        """What the thread used since this time of a step that has not ended."""
+    def used_since(self, begun_ns: int, read_ns: int) -> int:
+        """What the thread used since this time of a step that has not ended, which began at this reading."""
         took_ns = self.clock_ns() - begun_ns
-        return took_ns if took_ns <= SHORT_STEP_NS else min(took_ns, self._clock_ns() - self._read_ns)
+        return took_ns if took_ns <= SHORT_STEP_NS else min(took_ns, self._clock_ns() - read_ns)
 
     def have_next_slice(self) -> None:
         """The slice is used up, or a step waits."""
@@ -93,6 +93,7 @@ class Account(FairShare):
         "_debt_ns",
         "_is_in_step",
         "_is_open",
+        "_read_ns",
         "_scheduler",
         "_shared_ns",
         "_waiters",
@@ -105,7 +106,7 @@ class Account(FairShare):
         self.name = name
         self.used_ns = 0
         self._is_in_step = False
-        self._begun_ns = 0
+        self._begun_ns = self._read_ns = 0
         self._shared_ns = 0  # of this step, others were charged for
         self._is_open = True
         self._scheduler = scheduler
@@ -132,7 +133,7 @@ class Account(FairShare):
         what it does for one of them costs that one nothing. Outside a step nobody is charged.
         """
         if self._is_in_step and whole > 0:
-            took_ns = self._scheduler.used_since(self._begun_ns) - self._shared_ns
+            took_ns = self._scheduler.used_since(self._begun_ns, self._read_ns) - self._shared_ns
             self._shared_ns += took_ns
             for account, part in parts.items():
                 account.charge(took_ns * part // whole)
@@ -208,6 +209,8 @@ class Account(FairShare):
                 self._begun_ns = begun_ns = clock_ns()
                 if begun_ns > scheduler.read_until_ns:
                     scheduler.read(begun_ns)
+                # A step of another account within this one reads it too.
+                self._read_ns = read_ns = scheduler.last_ns
                 self._shared_ns = 0
                 self._is_in_step = True
                 try:
@@ -220,7 +223,7 @@ class Account(FairShare):
                     ended_ns = clock_ns()
                     took_ns = ended_ns - begun_ns
                     if took_ns > SHORT_STEP_NS:
-                        took_ns = min(took_ns, scheduler.read(ended_ns))
+                        took_ns = min(took_ns, scheduler.read(ended_ns) - read_ns)
                     self.used_ns += took_ns
                     if self._is_open and turns.charge(self, took_ns, reserved_ns):
                         scheduler.have_next_slice()

@@ -106,7 +106,10 @@ class _Deadlines:
 
     def next(self, at_most_s: float = math.inf) -> float:
         """When to wait no longer, by the event loop's clock."""
-        return min(self._loop.time() + min(at_most_s, self._idle_timeout_s), self._end)
+        now = self._loop.time()
+        if now >= self._end:
+            raise TimeoutError  # also of who always has bytes there, and is never waited for
+        return min(now + min(at_most_s, self._idle_timeout_s), self._end)
 
 
 class _OpenReply:

@@ -151,12 +151,16 @@ class Connection(asyncio.BufferedProtocol):
             if data:
                 return data
             if self._received and not self._is_closed_by_peer:
+                if asyncio.get_running_loop().time() >= until:
+                    raise TimeoutError("nothing has come in time")
                 await asyncio.sleep(0)
             elif self._error is not None:
                 raise self._error
             elif self._is_ended or self._is_closed_by_peer:
                 return b""
             else:
+                if asyncio.get_running_loop().time() >= until:
+                    raise TimeoutError("nothing has come in time")
                 self._have_deadline(until)
                 await self._wait()
                 self._has_waited = True

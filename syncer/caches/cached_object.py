@@ -249,6 +249,9 @@ def _parse(
     return CachedObject(identity, _body(raw, managed, foreign, is_noted=FOREIGN_FIELDS in own)), value
 
 
+_RECORD = b'"managedFields":'
+
+
 def _body(
     raw: msgspec.Raw | bytes, managed: msgspec.Raw, foreign: ForeignFields | None, *, is_noted: bool
 ) -> bytes:
@@ -258,11 +261,11 @@ def _body(
     field of the name that ours have.
     """
     note = b"" if foreign is None else msgspec.json.encode(foreign)
-    if managed and not is_noted:
-        # As API servers write it: the last field of the metadata, and without spaces.
-        content = bytes(raw)
-        written = b',"managedFields":' + bytes(managed)
-        if content.count(written) == 1:
+    record, content = bytes(managed), bytes(raw)
+    if record[:1] == b"[" and content.count(_RECORD) == 1 and not is_noted:
+        # As API servers write it: a list, the last field of the metadata, and without spaces.
+        written = b"," + _RECORD + record
+        if written in content:
             return content.replace(written, b',"%b":%b' % (FOREIGN_FIELDS.encode(), note) if note else b"")
     fields = deep_json.decode(_RAW, raw)
     metadata = deep_json.decode(_RAW, fields["metadata"])

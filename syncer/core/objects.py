@@ -84,15 +84,15 @@ def is_deleting(value: Object) -> bool:
     return (value.get("metadata") or {}).get("deletionTimestamp") is not None
 
 
-_NESTING = (dict, list)
+_NESTED = (dict, list)
 
 
 def copied(value: Any) -> Any:
     """A deep copy of a JSON value, in a fifth of the time of `copy.deepcopy`."""
     if type(value) is dict:
-        return {name: copied(each) if type(each) in _NESTING else each for name, each in value.items()}
+        return {name: copied(each) if type(each) in _NESTED else each for name, each in value.items()}
     if type(value) is list:
-        return [copied(each) if type(each) in _NESTING else each for each in value]
+        return [copied(each) if type(each) in _NESTED else each for each in value]
     return value
 
 

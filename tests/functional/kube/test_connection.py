@@ -3,13 +3,16 @@
 
 import asyncio
 import contextlib
+import socket
 import ssl
+import threading
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import cast
 
 import pytest
 
-from daemonkit.kube.client import Client, UnreachableError
+from daemonkit.kube.client import Client, DeadlineError, UnreachableError
 from daemonkit.kube.connection import (
     FREE_RECORDS,
     HIGH_BYTES,
@@ -243,6 +246,34 @@ async def test_so_many_connections_are_kept(authority: Authority, max_idle: int,
             for _ in range(2):
                 await asyncio.gather(*(client.request("GET", "/x") for _ in range(6)))
             assert connections == expected
+
+
+def _flood(listener: socket.socket) -> None:
+    """Answer without an end, and ahead of whoever reads."""
+    peer, _ = listener.accept()
+    with peer, contextlib.suppress(OSError):
+        peer.recv(1 << 16)
+        peer.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+        while True:
+            peer.sendall(bytes(1 << 16))
+
+
+async def test_a_peer_that_never_stops_sending_has_a_deadline() -> None:
+    """Its bytes are there at each read, so that nothing waits for them."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        flood = threading.Thread(target=_flood, args=(listener,))
+        flood.start()
+        access = Access(f"http://127.0.0.1:{listener.getsockname()[1]}", token="t")
+        async with Client(Credentials(lambda: access)) as client, asyncio.timeout(60):
+
+            async def follow() -> None:
+                async with client.stream("/x", {}, idle_timeout_s=60, timeout_s=0.3) as chunks:
+                    async for _ in chunks:
+                        time.sleep(0.002)  # as an object that is decoded takes  # noqa: ASYNC251
+
+            with pytest.raises(DeadlineError):
+                await follow()
+        await asyncio.to_thread(flood.join)
 
 
 async def test_idle_connections_expire(authority: Authority, monkeypatch: pytest.MonkeyPatch) -> None:

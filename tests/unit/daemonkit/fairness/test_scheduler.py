@@ -350,6 +350,24 @@ async def test_a_step_for_others_is_charged_to_them_too() -> None:
 
 
 @pytest.mark.asyncio
+async def test_a_step_within_another_accounts_step_takes_nothing_off_it() -> None:
+    world = SharedLoop()
+    outer, inner, other = (world.scheduler.open(name) for name in ("outer", "inner", "other"))
+
+    async def within() -> None:
+        world.clock.now_ns += 100_000
+
+    async def step() -> None:
+        world.clock.now_ns += 10_000_000
+        outer.charge_others({other: 1}, 1)
+        await inner.run(within())
+        outer.charge_others({other: 1}, 1)
+
+    await outer.run(step())
+    assert (outer.used_ns, inner.used_ns, other.used_ns) == (10_100_000, 100_000, 10_100_000)
+
+
+@pytest.mark.asyncio
 async def test_other_processes_time_in_a_step_is_charged_to_nobody() -> None:
     wall, processor = Clock(), Clock()
     scheduler = TenantScheduler(clock_ns=wall, processor_clock_ns=processor)

@@ -85,6 +85,24 @@ def test_the_record_of_writers_alone_is_left_out(
         assert (foreign or {}).get("metadata") == (own_keys or {}).get("metadata")
 
 
+_RECORDS = st.sampled_from([1, 12, 1.5, 1e300, "a", True, None, {}, {"a": 1}, [], [1], [1, 2], [[1]]])
+
+
+@given(record=_RECORDS, other=_RECORDS, is_first=st.booleans(), name=st.sampled_from(["managedFields", "m"]))
+def test_a_malformed_record_takes_nothing_else_away(
+    record: Any, other: Any, is_first: bool, name: str
+) -> None:
+    """A tenant's API server writes what it likes, at any place."""
+    own, plain = {"managedFields": record}, {"name": "a", "resourceVersion": "7"}
+    value = {
+        "metadata": own | plain if is_first else plain | own,
+        "spec": {"first": 1, name: other, "last": 2},
+    }
+    for separators in ((",", ":"), (", ", ": ")):
+        found = parse(json.dumps(value, separators=separators).encode()).load()
+        assert found == value | {"metadata": plain}
+
+
 def test_each_reader_has_a_copy() -> None:
     found = parse(raw(metadata={"name": "a"}, data={"k": "v"}))
     found.load()["data"]["k"] = "changed"
