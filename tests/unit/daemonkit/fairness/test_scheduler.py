@@ -350,7 +350,7 @@ async def test_a_step_for_others_is_charged_to_them_too() -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_step_within_another_accounts_step_takes_nothing_off_it() -> None:
+async def test_a_nested_step_takes_nothing_off_the_outer() -> None:
     world = SharedLoop()
     outer, inner, other = (world.scheduler.open(name) for name in ("outer", "inner", "other"))
 
