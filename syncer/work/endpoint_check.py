@@ -48,15 +48,24 @@ def has_foreign_address(
     """
     # Where the tenant's API server is, which may be a pod or a node, is known with a session alone.
     networks = CountedNetworks() if is_of_api_server(value) else cluster
-    return any(
-        address not in own and (is_of_pod or holders.get(address, key) != key or _is_in(address, networks))
-        for address, is_of_pod in _entries(value)
-    )
+    return any(_is_foreign(*entry, own, key, holders, networks) for entry in _entries(value))
 
 
-def _is_in(address: str, networks: CountedNetworks) -> bool:
+def _is_foreign(
+    address: str,
+    is_of_pod: bool,
+    own: Collection[str],
+    key: str,
+    holders: Mapping[str, str],
+    networks: CountedNetworks,
+) -> bool:
+    # One address has many texts, and those of pods are in the canonical form.
     parsed = addresses.parse(address)
-    return parsed is not None and networks.longest_prefix(parsed) is not None
+    text = address if parsed is None else str(parsed)
+    if text in own:
+        return False
+    is_of_cluster = parsed is not None and networks.longest_prefix(parsed) is not None
+    return is_of_pod or holders.get(text, key) != key or is_of_cluster
 
 
 class EndpointCheck:

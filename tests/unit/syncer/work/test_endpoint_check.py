@@ -35,15 +35,21 @@ def _endpoints(address: str, *, field: str = "addresses", **entry: Any) -> Objec
         ("10.244.0.9", {"targetRef": _POD}, True),
         ("10.244.0.1", {}, False),
         ("10.244.0.2", {}, True),
+        ("::ffff:10.244.0.1", {}, False),
+        ("::ffff:10.244.0.2", {}, True),
+        ("FD00:0::2", {}, True),
+        ("fd00:0:0::1", {"targetRef": _POD}, False),
+        ("no address", {}, False),
         ("203.0.113.1", {}, False),
         ("203.0.113.1", {"targetRef": {"kind": "Node"}}, False),
     ],
 )
 def test_foreign_addresses(make: Callable[..., Object], address: str, entry: Object, expected: bool) -> None:
     """Own is .1, another tenant's .2, and nobody's .9."""
-    holders = {"10.244.0.1": "red", "10.244.0.2": "blue"}
+    holders = {"10.244.0.1": "red", "fd00::1": "red", "10.244.0.2": "blue", "fd00::2": "blue"}
     value = make(address, **entry)
-    assert has_foreign_address(value, {"10.244.0.1"}, "red", holders, CountedNetworks()) == expected
+    own = {"10.244.0.1", "fd00::1"}
+    assert has_foreign_address(value, own, "red", holders, CountedNetworks()) == expected
 
 
 @pytest.mark.parametrize("make", [_slice, _endpoints])
