@@ -3,11 +3,12 @@
 
 Each write is an object in the history of the super cluster's etcd until that is compacted, also where it
 replaces another one. So a tenant may write all that it may have there at once, and then at a rate. A write
-that is too early gets a time, and keeps it: whoever comes later is later.
+that is too early gets a time, and keeps it: whoever comes later is later. What is not written after all costs
+nothing.
 """
 
 from collections.abc import Hashable
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from daemonkit.token_bucket import TokenBucket
 
@@ -15,25 +16,38 @@ T = TypeVar("T", bound=Hashable)
 
 REFILL_S = 128.0
 """In which a tenant may write all anew that it may have. API servers compact etcd's history each 5 minutes
-(--etcd-compaction-interval): it has at most six times that much of one tenant."""
+(--etcd-compaction-interval): it has at most eight times that much of one tenant."""
 # A SyncPolicy may allow next to nothing, and what is there is to be updated all the same.
 _LEAST_BYTES = 1 << 20
+# Of what a tenant may have: what may go out besides because it takes something away.
+_REMOVALS = 1 / 4
+
+
+class _Place(NamedTuple):
+    """When an item may be written, and what has been charged for it."""
+
+    due_s: float
+    size_bytes: int
 
 
 class WriteRate(Generic[T]):
     """Of one tenant. Times are of one clock that never goes back."""
 
-    __slots__ = ("_bucket", "_due_s")
+    __slots__ = ("_bucket", "_places", "_removals")
 
     def __init__(self, stored_bytes: int, now_s: float) -> None:
         """`stored_bytes` is how much the tenant may have in the super cluster."""
-        burst = max(_LEAST_BYTES, stored_bytes)
-        self._bucket = TokenBucket(burst, burst / REFILL_S, burst, now_s)
-        self._due_s: dict[T, float] = {}
+        self._bucket = TokenBucket(0, 0, 0, now_s)
+        self._removals = TokenBucket(0, 0, 0, now_s)
+        self.set_stored_bytes(stored_bytes)
+        self._bucket.tokens, self._removals.tokens = self._bucket.burst, self._removals.burst
+        self._places: dict[T, _Place] = {}
 
     def set_stored_bytes(self, stored_bytes: int) -> None:
         burst = max(_LEAST_BYTES, stored_bytes)
         self._bucket.burst, self._bucket.per_s = burst, burst / REFILL_S
+        self._removals.burst = burst * _REMOVALS
+        self._removals.per_s = self._removals.burst / REFILL_S
 
     @property
     def per_s(self) -> int:
@@ -41,14 +55,32 @@ class WriteRate(Generic[T]):
         return int(self._bucket.per_s)
 
     def reserve_s(self, item: T, size_bytes: int, now_s: float) -> float:
-        """How long an item's write must wait; 0 if it may go out, which uses up the item's place."""
-        due_s = self._due_s.pop(item, None)
-        if due_s is None:
-            due_s = now_s + self._bucket.reserve(now_s, size_bytes)
+        """How long an item's write must wait; 0 if it may go out, which uses up the item's place.
+
+        An item that has grown since it got its place pays for that.
+        """
+        due_s, charged = self._places.pop(item, _Place(now_s, 0))
+        if size_bytes > charged:
+            due_s = max(due_s, now_s + self._bucket.reserve(now_s, size_bytes - charged))
+        else:
+            self._bucket.debit(size_bytes - charged)
         if due_s > now_s:
-            self._due_s[item] = due_s
+            self._places[item] = _Place(due_s, size_bytes)
         return max(0.0, due_s - now_s)
 
+    def try_take_away(self, item: T, size_bytes: int, now_s: float) -> bool:
+        """Charge an item's write that takes something away; false if it may not go out now. It gets no place.
+
+        Where another one would wait, it may go out all the same, up to a rate of its own.
+        """
+        self.forget(item)
+        if self._bucket.available(now_s) >= size_bytes:
+            self._bucket.reserve(now_s, size_bytes)
+            return True
+        return self._removals.try_acquire(now_s, size_bytes)
+
     def forget(self, item: T) -> None:
-        """An item is not to be written any more."""
-        self._due_s.pop(item, None)
+        """An item is not to be written any more: what has been charged for its place is given back."""
+        place = self._places.pop(item, None)
+        if place is not None:
+            self._bucket.debit(-place.size_bytes)

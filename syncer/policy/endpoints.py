@@ -55,6 +55,13 @@ def refusals(
     return found.done()
 
 
+def takes_away(found: Object, patch: Object) -> bool:
+    """Whether a merge patch of Endpoints or of an EndpointSlice takes an address away that is there."""
+    patched = {name: patch.get(name, found.get(name)) for name in ("endpoints", "subsets")}
+    left = {str(address) for _, address in _addresses(RefusalList(), patched)}
+    return any(str(address) not in left for _, address in _addresses(RefusalList(), found))
+
+
 def is_of_api_server(endpoints_or_slice: Object) -> bool:
     """Whether it has the name under which a tenant's API server is found."""
     meta = endpoints_or_slice.get("metadata")

@@ -211,6 +211,10 @@ class TenantSession:
         """How long a write of the item to the super cluster must wait; 0 if it is to go out now."""
         return self.write_rate.reserve_s(item, size_bytes, self._clock())
 
+    def try_take_away(self, item: SyncKey, size_bytes: int) -> bool:
+        """Charge a write that takes away what may be another tenant's by now; false if it may not go out."""
+        return self.write_rate.try_take_away(item, size_bytes, self._clock())
+
     async def send(
         self, method: str, path: str, body: Object | None = None, *, content_type: str = "application/json"
     ) -> bytes:

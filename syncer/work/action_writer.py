@@ -32,6 +32,7 @@ from syncer.core.plan import (
 from syncer.core.requests import ApiRequest, read_path, request_of
 from syncer.kinds.port import KindSync, Scope
 from syncer.metrics import SyncerMetrics
+from syncer.policy import endpoints
 from syncer.tenant.deletions import SyncKey
 from syncer.tenant.owned_namespaces import NAMESPACE
 from syncer.tenant.session import TenantSession
@@ -156,12 +157,23 @@ class ActionWriter:
                 # Nearly always none is known: then no digest is needed.
                 if void and void.is_known(digest_of(key, item, action, request.body, state)):
                     return None
-                _keep_rate(session, item, action, request)
+                if self._takes_away(session, item, action):
+                    if not session.try_take_away(item, _size_bytes(session, item, action, request)):
+                        return await self.carry_out(session, item, _end_of(action), versions)
+                else:
+                    _keep_rate(session, item, action, request)
                 body = await self._send(session, item, action.side, "patch", request)
                 if _version_in(body) == state[1]:
                     void.note(digest_of(key, item, action, request.body, state))
         self._note(action.side, versions, body)
         return None
+
+    def _takes_away(self, session: TenantSession, item: SyncKey, action: Patch) -> bool:
+        """Whether a patch of the super object takes away what may lead to another tenant by now."""
+        if action.side is not Side.SUPER or self._kinds[item[0]].holds_changes:
+            return False
+        there = session.caches.of_super(item)
+        return there is not None and endpoints.takes_away(there.load(), action.body)
 
     def _may_delete(self, session: TenantSession, item: SyncKey, action: Delete) -> bool:
         if action.is_refused:
@@ -232,13 +244,24 @@ def _keep_rate(session: TenantSession, item: SyncKey, action: Create | Patch, re
     """
     if action.side is not Side.SUPER:
         return
-    # However small a patch is, etcd has the whole object once more.
-    there = session.caches.of_super(item) if isinstance(action, Patch) else None
-    size_bytes = len(request.body) + (0 if there is None else there.json_bytes)
-    wait_s = session.write_wait_s(item, size_bytes)
+    wait_s = session.write_wait_s(item, _size_bytes(session, item, action, request))
     if wait_s > 0:
         why = f"this tenant may write {session.write_rate.per_s} bytes a second to the super cluster"
         raise NotReadyError(Wait(WRITE_RATE, f"{why}, and has written more: this write waits"), wait_s)
+
+
+def _size_bytes(session: TenantSession, item: SyncKey, action: Create | Patch, request: ApiRequest) -> int:
+    # However small a patch is, etcd has the whole object once more.
+    there = session.caches.of_super(item) if isinstance(action, Patch) else None
+    return len(request.body) + (0 if there is None else there.json_bytes)
+
+
+def _end_of(action: Patch) -> Delete:
+    """The object goes as a whole where it cannot be changed now. What is to stay is made again, and waits.
+
+    A tombstone is small, and what is made again has waited: nobody fills the history by that.
+    """
+    return Delete(action.side, action.kind, action.namespace, action.name, action.uid, is_refused=True)
 
 
 async def _ask(client: Requester, request: ApiRequest) -> bytes:

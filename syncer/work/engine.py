@@ -312,6 +312,8 @@ class Engine:
         return wait_s > 0
 
     def _note_success(self, session: TenantSession, item: SyncKey, direction: Direction) -> None:
+        if direction is Direction.DOWN:
+            session.write_rate.forget(item)  # a place that was not used: nothing more is to be written
         self._failed.pop((session.tenant.key, item, direction), None)
         self._queue.forget(session, item, direction)
 

@@ -254,3 +254,33 @@ def test_foreign_addresses_are_bounded() -> None:
 def test_any_json_gives_refusals(value: Object) -> None:
     assert are_refusals(endpoints.refusals(value, DEFAULT, OWN))
     assert are_refusals(endpoints.refusals(value, DEFAULT, OWN, {"10.0.0.1"}))
+
+
+@pytest.mark.parametrize(
+    ("found", "patch", "expected"),
+    [
+        (["10.0.0.1", "10.0.0.2"], ["10.0.0.1"], True),
+        (["10.0.0.1"], ["10.0.0.2"], True),
+        (["10.0.0.1"], ["10.0.0.1", "10.0.0.2"], False),
+        ([], ["10.0.0.1"], False),
+        (["10.0.0.1"], None, True),
+        (["10.0.0.1"], "metadata", False),
+    ],
+)
+def test_a_patch_takes_addresses_away(
+    found: list[str], patch: list[str] | str | None, *, expected: bool
+) -> None:
+    for name, make in (
+        ("endpoints", lambda each: [{"addresses": each}]),
+        (
+            "subsets",
+            lambda each: [
+                {"addresses": [{"ip": ip} for ip in each[:1]]},
+                {"notReadyAddresses": [{"ip": ip} for ip in each[1:]]},
+            ],
+        ),
+    ):
+        body: Object = (
+            {"metadata": {}} if patch == "metadata" else {name: None if patch is None else make(patch)}
+        )
+        assert endpoints.takes_away({name: make(found)}, body) is expected

@@ -6,13 +6,22 @@ from collections.abc import Iterator
 
 import pytest
 
-from daemonkit.kube.resources import CONFIG_MAPS
+from daemonkit.kube.resources import CONFIG_MAPS, ENDPOINT_SLICES, PODS
 from devkit.kube.storage import Object
 from syncer.core.write_rate import REFILL_S
 from syncer.policy.limits import STORED_BYTES
 from syncer.sources.policies import SYNC_POLICIES
 from tests.unit.syncer import objects
-from tests.unit.syncer.worlds import EVENTS, Plane, World, furnish, running
+from tests.unit.syncer.worlds import (
+    ENDPOINTS,
+    EVENTS,
+    Plane,
+    World,
+    furnish,
+    running,
+    sessions_of,
+    synced_tenant,
+)
 
 pytestmark = pytest.mark.asyncio
 
@@ -81,6 +90,83 @@ async def test_changes_of_large_objects_keep_a_rate(is_whole: bool) -> None:
         await asyncio.sleep(REFILL_S)
         assert {_mark(world, "red-web", f"c-{number}") for number in range(_EDITED)} == {"114"}
         assert world.problems == []
+
+
+def _endpoints(kind: str, *addresses: str) -> Object:
+    """Endpoints, or a slice, of the Service `s`."""
+    meta: Object = {"namespace": "web", "name": "s"}
+    if kind == "Endpoints":
+        subsets = [{"addresses": [{"ip": each} for each in addresses]}] if addresses else []
+        return {"kind": kind, "metadata": meta, "subsets": subsets}
+    meta["labels"] = {"kubernetes.io/service-name": "s"}
+    endpoints = [{"addresses": [each]} for each in addresses]
+    return {"kind": kind, "metadata": meta, "addressType": "IPv4", "endpoints": endpoints}
+
+
+def _lead_to(plane: Plane, kind: str, *addresses: str) -> None:
+    resource = ENDPOINTS if kind == "Endpoints" else ENDPOINT_SLICES
+    changed = _endpoints(kind, *addresses)
+    del changed["metadata"]
+    plane.storage.put(resource, plane.storage.get(resource, "web", "s") | changed)
+
+
+@pytest.mark.parametrize("takes_away", [True, False], ids=["within its rate", "beyond it"])
+@pytest.mark.parametrize("kind", ["Endpoints", "EndpointSlice"])
+async def test_a_debt_keeps_no_address(kind: str, *, takes_away: bool) -> None:
+    """The address of a pod that ended is another tenant's next."""
+    resource = ENDPOINTS if kind == "Endpoints" else ENDPOINT_SLICES
+    async with synced_tenant(objects.pod("p"), objects.pod("q"), objects.service("s")) as (world, plane):
+        ours, ends = (
+            world.super.storage.get(PODS, "red-web", each)["status"]["podIP"] for each in ("p", "q")
+        )
+        plane.cluster.create(resource, _endpoints(kind, ours, ends))
+        await asyncio.sleep(5)
+        rate, now_s = sessions_of(world)["red"].write_rate, asyncio.get_running_loop().time()
+        assert rate.reserve_s(("ConfigMap", "web", "large"), 1 << 30, now_s) > 600
+        assert takes_away or rate.try_take_away(("Endpoints", "web", "other"), 64 << 20, now_s)
+        # A rate that is all used up: the object goes as a whole, and what is to stay waits.
+        _lead_to(plane, kind, ours)
+        await asyncio.sleep(5)
+        found = world.super.objects(resource).get(("red-web", "s"))
+        assert ends not in str(found)
+        assert (found is not None) == takes_away
+        assert found is None or ours in str(found)
+        # More addresses wait as everything does.
+        _lead_to(plane, kind, ours, ends)
+        await asyncio.sleep(60)
+        assert ends not in str(world.super.objects(resource).get(("red-web", "s")))
+        assert world.problems == []
+
+
+async def test_what_is_deleted_while_it_waits_costs_nothing() -> None:
+    async with synced_tenant() as (world, plane):
+        session = sessions_of(world)["red"]
+        session.write_rate.reserve_s(("Secret", "web", "none"), 128 << 20, asyncio.get_running_loop().time())
+        for _ in range(20):
+            for number in range(10):
+                plane.cluster.create(CONFIG_MAPS, objects.config_map(f"c-{number}", "x" * _LARGE))
+            await asyncio.sleep(1)
+            for number in range(10):
+                plane.storage.delete(CONFIG_MAPS, "web", f"c-{number}")
+            await asyncio.sleep(0.5)
+        plane.cluster.create(CONFIG_MAPS, objects.config_map("small"))
+        await asyncio.sleep(10)
+        assert ("red-web", "small") in world.super.objects(CONFIG_MAPS)
+        # A place whose object is as below again is given back, too.
+        plane.cluster.create(CONFIG_MAPS, objects.config_map("back"))
+        await asyncio.sleep(10)
+        session.write_rate.reserve_s(("Secret", "web", "other"), 128 << 20, asyncio.get_running_loop().time())
+        before = plane.storage.get(CONFIG_MAPS, "web", "back")["data"]
+        _edit(plane, "back", "", "x" * _LARGE)
+        await asyncio.sleep(1)
+        owed_s = session.write_rate.reserve_s(("Secret", "web", "a"), 1, asyncio.get_running_loop().time())
+        value = plane.storage.get(CONFIG_MAPS, "web", "back")
+        del value["metadata"]["annotations"]["mark"]
+        value["data"] = before
+        plane.storage.put(CONFIG_MAPS, value)
+        await asyncio.sleep(1)
+        again_s = session.write_rate.reserve_s(("Secret", "web", "b"), 1, asyncio.get_running_loop().time())
+        assert owed_s - again_s > 1.3
 
 
 def _messages(plane: Plane) -> Iterator[str]:

@@ -51,6 +51,7 @@ class _AnsweringSession:
         self.policy = SimpleNamespace()
         self.quota = SimpleNamespace(admit=lambda _, plan, __: plan, written=_nothing, forget=_nothing)
         self.write_wait_s = lambda *_: 0.0
+        self.write_rate = SimpleNamespace(forget=_nothing)
         self.is_attached = True
         self.last_error = ""
         self.pod = POD
