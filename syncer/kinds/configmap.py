@@ -8,7 +8,7 @@ name that upstream gave it, and its pods mount that one. Another of that name in
 from daemonkit.kube.resources import CONFIG_MAPS, Key
 from syncer.core.objects import Object, SyncedKind, metadata
 from syncer.core.pair import Pair
-from syncer.core.plan import NOTHING, Half, Plan, Refusal
+from syncer.core.plan import NOTHING, Delete, Half, Plan, Refusal
 from syncer.core.view import View
 from syncer.kinds.downward import plan_down, plan_removal, start
 from syncer.kinds.port import KindSync, Scope
@@ -52,6 +52,10 @@ class ConfigMapSync:
             metadata(desired)["name"] = self.super_name(key[1])
         # Pods read all of it.
         return plan_down(KIND, tenant, found, desired, view, owned=_owned, is_exclusive=True)
+
+    def plan_unreadable(self, key: Key, found: Object, view: View) -> tuple[Delete, ...]:
+        del key, found, view
+        return ()
 
 
 SYNC: KindSync = ConfigMapSync()

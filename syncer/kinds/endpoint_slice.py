@@ -8,7 +8,7 @@ selector, or of the Endpoints that go down.
 from daemonkit.kube.resources import ENDPOINT_SLICES, Key
 from syncer.core.objects import Object, SyncedKind, labels_of, metadata, namespace_of
 from syncer.core.pair import Pair
-from syncer.core.plan import NOTHING, Change, Plan, Refusal, Wait
+from syncer.core.plan import NOTHING, Change, Delete, Plan, Refusal, Wait
 from syncer.core.unknown import if_known
 from syncer.core.view import View
 from syncer.kinds.downward import plan_down, plan_stay, start
@@ -17,6 +17,7 @@ from syncer.kinds.endpoints import (
     endpoint_refusals,
     has_selector,
     plan_end,
+    plan_foreign,
     pod_of,
     target_of,
     without_refused,
@@ -40,8 +41,7 @@ class EndpointSliceSync(SameName):
 
     def plan(self, key: Key, objects: Pair[Object], view: View) -> Plan:
         tenant, found = objects
-        if found is not None and labels_of(found).get(MANAGED_BY) in _CONTROLLERS:
-            # The mirroring controller copies an Endpoints' annotations, which are ours, to its own slices.
+        if found is not None and _is_of_controller(found):
             found = None
         if tenant is None or not _is_of_author(tenant):
             return NOTHING if found is None else plan_end(KIND, found, key[0], view)
@@ -51,6 +51,17 @@ class EndpointSliceSync(SameName):
         return without_refused(
             plan, KIND, found, key[0], view, is_of_api_server=endpoints.is_of_api_server(tenant)
         )
+
+    def plan_unreadable(self, key: Key, found: Object, view: View) -> tuple[Delete, ...]:
+        return () if _is_of_controller(found) else plan_foreign(KIND, found, key[0], view)
+
+
+def _is_of_controller(found: Object) -> bool:
+    """Whether a controller of the super cluster has a slice.
+
+    The mirroring controller copies an Endpoints' annotations, which are ours, to its own.
+    """
+    return labels_of(found).get(MANAGED_BY) in _CONTROLLERS
 
 
 def _is_of_author(tenant: Object) -> bool:

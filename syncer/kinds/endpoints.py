@@ -13,7 +13,7 @@ from typing import Any
 from daemonkit.kube.resources import Key, Resource
 from syncer.core.objects import Object, SyncedKind, name_of, namespace_of
 from syncer.core.pair import Pair
-from syncer.core.plan import NOTHING, Action, Delete, Half, Plan, Refusal, Wait
+from syncer.core.plan import NOTHING, Delete, Half, Plan, Refusal, Wait
 from syncer.core.unknown import if_known
 from syncer.core.view import PodFacts, View
 from syncer.kinds.downward import owns, plan_down, plan_removal, start
@@ -58,6 +58,9 @@ class EndpointsSync(SameName):
             plan, KIND, found, key[0], view, is_of_api_server=policy.is_of_api_server(tenant)
         )
 
+    def plan_unreadable(self, key: Key, found: Object, view: View) -> tuple[Delete, ...]:
+        return plan_foreign(KIND, found, key[0], view)
+
 
 def has_selector(service: Object) -> bool:
     return bool(service.get("spec", {}).get("selector"))
@@ -70,15 +73,23 @@ def plan_end(kind: SyncedKind, found: Object, namespace: str, view: View) -> Pla
     leads to what may be another tenant's, it goes all the same.
     """
     plan = plan_removal(kind, found, namespace, view)
-    if not plan.actions:
-        return plan
+    foreign = plan_foreign(kind, found, namespace, view)
+    return Plan(Half(foreign)) if foreign else plan
+
+
+def plan_foreign(kind: SyncedKind, found: Object, namespace: str, view: View) -> tuple[Delete, ...]:
+    """The deletion of a super object that leads to what may be another tenant's, judged by itself.
+
+    For where the tenant's object says nothing of it: it is gone, or it or its namespace cannot be read.
+    """
+    deletions = _refused(plan_removal(kind, found, namespace, view))
+    if not deletions:
+        return ()
     meta = {"namespace": namespace, "name": name_of(found)}
-    if not endpoint_refusals({**found, "metadata": meta}, view):
-        return plan
-    return Plan(Half(_refused(plan)))
+    return deletions if endpoint_refusals({**found, "metadata": meta}, view) else ()
 
 
-def _refused(plan: Plan) -> tuple[Action, ...]:
+def _refused(plan: Plan) -> tuple[Delete, ...]:
     """The deletions of a plan, also where those are held that follow from an absence."""
     return tuple(replace(each, is_refused=True) for each in plan.actions if isinstance(each, Delete))
 
@@ -145,10 +156,13 @@ def without_refused(
 ) -> Plan:
     """The plan, with the super object removed if the tenant's may not be there any more.
 
-    What it led to may have become another tenant's.
+    What it led to may have become another tenant's. Where the plan has no other for it, as while the
+    namespace cannot be read, or its deletion may be held, the super object is judged by itself.
     """
     if not plan.down.refusals:
-        return plan
+        makes_no_other = plan.down.wait is not None or any(isinstance(each, Delete) for each in plan.actions)
+        foreign = plan_foreign(kind, found, namespace, view) if found is not None and makes_no_other else ()
+        return replace(plan, down=replace(plan.down, actions=foreign)) if foreign else plan
     if is_of_api_server:
         # Who knows its addresses may hear of a new one later than the tenant publishes it.
         first = plan.down.refusals[0]

@@ -7,7 +7,7 @@ from typing import Protocol
 from daemonkit.kube.resources import Key
 from syncer.core.objects import Object, SyncedKind
 from syncer.core.pair import Pair
-from syncer.core.plan import Plan
+from syncer.core.plan import Delete, Plan
 from syncer.core.view import View
 
 SYSTEM_NAMESPACE = "kube-system"
@@ -52,11 +52,21 @@ class KindSync(Protocol):
         `key` is the tenant's (namespace, name). Neither object is changed.
         """
 
+    def plan_unreadable(self, key: Key, found: Object, view: View) -> tuple[Delete, ...]:
+        """The deletion of a super object, if the tenant's is there and cannot be read; else it stays.
+
+        It goes if it may not be there whatever the tenant's is by now.
+        """
+
 
 class SameName:
-    """For kinds whose objects have one name on both sides. Their changes wait for what is unknown."""
+    """For kinds whose objects have one name on both sides. They wait for what is unknown."""
 
     holds_changes = True
+
+    def plan_unreadable(self, key: Key, found: Object, view: View) -> tuple[Delete, ...]:
+        del key, found, view
+        return ()
 
     def super_name(self, name: str) -> str:
         return name

@@ -177,7 +177,7 @@ class Engine:
         if not session.is_attached:
             return
         if (unreadable := session.caches.unreadable(item)) is not None:
-            await self._hold_unreadable(session, item, *unreadable)
+            await self._hold_unreadable(session, item, cached, *unreadable)
             return
         if cached.is_empty:
             self._reports.forget_object(session, item)
@@ -208,16 +208,37 @@ class Engine:
         self._queue.add(session, item)
 
     async def _hold_unreadable(
-        self, session: TenantSession, item: SyncKey, side: Side, failed: DecodeFailed
+        self,
+        session: TenantSession,
+        item: SyncKey,
+        cached: Pair[CachedObject],
+        side: Side,
+        failed: DecodeFailed,
     ) -> None:
-        """One of both objects is there, and what it is now is not known: the other stays as it is."""
-        subject: Object | None = {
-            "metadata": {"namespace": item[1], "name": item[2], "uid": failed.uid},
-        }
+        """One of both objects is there, and what it is now is not known: the other stays as it is.
+
+        But a super object goes that may not be there whatever the tenant's is.
+        """
+        plan = unreadable_plan(side, failed)
         if side is Side.SUPER:
-            cached = session.caches.of_tenant(item)
-            subject = None if cached is None else cached.load()
-        await self._report(session, item, unreadable_plan(side, failed), subject)
+            own = cached.tenant
+            await self._report(session, item, plan, None if own is None else own.load())
+            return
+        subject: Object = {"metadata": {"namespace": item[1], "name": item[2], "uid": failed.uid}}
+        found = None if cached.super is None else cached.super.load()
+        await _give_way(cached.super)
+        if not _still_cached(session, item, cached):
+            self._queue.add(session, item)
+            return
+        if found is not None:
+            view = session.view()
+            deletions = self._kinds[item[0]].plan_unreadable((item[1], item[2]), found, view)
+            session.note_looked(item, view.looked)
+            plan = replace(plan, down=replace(plan.down, actions=deletions))
+        await self._report(session, item, plan, subject)
+        versions = PairVersions(None, _version(cached.super), {})
+        await self._carry_out_half(session, item, plan.down, versions, subject)
+        self._note_success(session, item, Direction.DOWN)
 
     async def _plan_once(
         self,

@@ -7,7 +7,11 @@ import pytest
 
 from devkit.syncer.fake_view import FakeView
 from syncer.core.objects import Object, uid_of
+from syncer.core.plan import Delete, Side
+from syncer.core.unknown import Unknown
+from syncer.kinds import endpoint_slice
 from syncer.kinds.endpoints import SYNC
+from syncer.kinds.port import KindSync
 from tests.unit.syncer.kinds.objects import (
     SUPER_NAMESPACE,
     brief,
@@ -131,3 +135,26 @@ def test_what_leads_to_a_pod_that_has_gone_is_removed() -> None:
     own = tenant_object("Endpoints", subsets=[{"addresses": [{"ip": "10.1.0.9", "targetRef": REF}]}])
     result = plan(SYNC, own, super_object("Endpoints", subsets=own["subsets"]))
     assert brief(result) == ["delete in super s-1", "refused subsets[0].addresses[0].ip"]
+
+
+@pytest.mark.parametrize("why", ["namespace unreadable", "made again"])
+@pytest.mark.parametrize(("kind", "sync"), [("Endpoints", SYNC), ("EndpointSlice", endpoint_slice.SYNC)])
+@pytest.mark.parametrize("is_own", [True, False])
+def test_what_waits_or_is_made_again_leads_to_nobody_else(
+    kind: str, sync: KindSync, why: str, *, is_own: bool
+) -> None:
+    """A deletion that follows from an absence may be held, so it is not enough."""
+    labels = {"kubernetes.io/service-name": "s"}
+    body: Object = {"addressType": "IPv4", "endpoints": [{"addresses": ["10.0.0.1"]}]}
+    if kind == "Endpoints":
+        labels, body = {}, {"subsets": [{"addresses": [{"ip": "10.0.0.1"}]}]}
+    tenant, found = tenant_object(kind, meta={"labels": labels}, **body), super_object(kind, **body)
+    there = pod() | {"status": {"podIPs": [{"ip": "10.0.0.1"}]}}
+    view = FakeView(super_objects=[there] if is_own else [])
+    if why == "namespace unreadable":
+        view.unreadable = frozenset({Unknown(Side.TENANT, "Namespace", "", "ns", "of no shape")})
+    else:
+        tenant["metadata"]["uid"] = "t-2"
+    deletions = [each for each in plan(sync, tenant, found, view).actions if isinstance(each, Delete)]
+    assert [each.is_refused for each in deletions if each.is_refused] == ([] if is_own else [True])
+    assert bool(deletions) == (why == "made again" or not is_own)
