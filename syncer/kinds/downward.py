@@ -89,9 +89,15 @@ def plan_stay(
     kind: SyncedKind, found: Object | None, namespace: str, view: View, changes: tuple[Change, ...]
 ) -> Plan:
     """The plan for an object that stays in the tenant whole; one that is below goes."""
+    return Plan(Half(refused_deletions(kind, found, namespace, view), changes=changes))
+
+
+def refused_deletions(
+    kind: SyncedKind, found: Object | None, namespace: str, view: View
+) -> tuple[Delete, ...]:
+    """The deletion of the tenant's super object, also where those are held that follow from an absence."""
     removal = NOTHING if found is None else plan_removal(kind, found, namespace, view)
-    deletions = tuple(replace(each, is_refused=True) for each in removal.actions if isinstance(each, Delete))
-    return Plan(Half(deletions, changes=changes))
+    return tuple(replace(each, is_refused=True) for each in removal.actions if isinstance(each, Delete))
 
 
 def plan_down(

@@ -16,7 +16,7 @@ from syncer.core.pair import Pair
 from syncer.core.plan import NOTHING, Delete, Half, Plan, Refusal, Wait
 from syncer.core.unknown import if_known
 from syncer.core.view import PodFacts, View
-from syncer.kinds.downward import owns, plan_down, plan_removal, start
+from syncer.kinds.downward import owns, plan_down, plan_removal, refused_deletions, start
 from syncer.kinds.port import KindSync, SameName, Scope
 from syncer.policy import endpoints as policy
 
@@ -82,16 +82,11 @@ def plan_foreign(kind: SyncedKind, found: Object, namespace: str, view: View) ->
 
     For where the tenant's object says nothing of it: it is gone, or it or its namespace cannot be read.
     """
-    deletions = _refused(plan_removal(kind, found, namespace, view))
+    deletions = refused_deletions(kind, found, namespace, view)
     if not deletions:
         return ()
     meta = {"namespace": namespace, "name": name_of(found)}
     return deletions if endpoint_refusals({**found, "metadata": meta}, view) else ()
-
-
-def _refused(plan: Plan) -> tuple[Delete, ...]:
-    """The deletions of a plan, also where those are held that follow from an absence."""
-    return tuple(replace(each, is_refused=True) for each in plan.actions if isinstance(each, Delete))
 
 
 def pod_of(target: Any, namespace: str, view: View) -> PodFacts | None:
@@ -170,7 +165,7 @@ def without_refused(
         plan = replace(plan, down=replace(plan.down, refusals=(), wait=wait))
     if found is None:
         return plan
-    deletions = _refused(plan_removal(kind, found, namespace, view))
+    deletions = refused_deletions(kind, found, namespace, view)
     return replace(plan, down=replace(plan.down, actions=(*plan.down.actions, *deletions)))
 
 

@@ -12,10 +12,10 @@ super cluster where they have held up the drain of a node for longer than the Sy
 from daemonkit.kube.resources import Key, Resource
 from syncer.core.objects import Object, SyncedKind, metadata
 from syncer.core.pair import Pair
-from syncer.core.plan import NOTHING, Change, Plan, Refusal, Wait
+from syncer.core.plan import NOTHING, Change, Delete, Plan, Refusal, Wait
 from syncer.core.view import View
 from syncer.kinds import upward
-from syncer.kinds.downward import plan_down, plan_removal, plan_stay, start
+from syncer.kinds.downward import plan_down, plan_removal, plan_stay, refused_deletions, start
 from syncer.kinds.metadata import translate_selector
 from syncer.kinds.port import KindSync, SameName, Scope
 
@@ -31,11 +31,15 @@ class PodDisruptionBudgetSync(SameName):
 
     def plan(self, key: Key, objects: Pair[Object], view: View) -> Plan:
         tenant, found = objects
+        if changes := _stays(key[0], view):
+            # Also where the tenant's is gone: that deletion may be held, and the drain with it.
+            return plan_stay(KIND, found, key[0], view, () if tenant is None else changes)
         if tenant is None:
             return NOTHING if found is None else plan_removal(KIND, found, key[0], view)
-        if changes := _stays(key[0], view):
-            return plan_stay(KIND, found, key[0], view, changes)
         return plan_down(KIND, tenant, found, _desired(tenant, view), view, owned=_owned)
+
+    def plan_unreadable(self, key: Key, found: Object, view: View) -> tuple[Delete, ...]:
+        return refused_deletions(KIND, found, key[0], view) if _stays(key[0], view) else ()
 
 
 def _stays(namespace: str, view: View) -> tuple[Change, ...]:

@@ -7,7 +7,7 @@ import pytest
 
 from devkit.syncer.fake_view import FakeView
 from syncer.core.objects import Object
-from syncer.core.plan import Change
+from syncer.core.plan import Change, Delete
 from syncer.kinds.pod_disruption_budget import SYNC
 from syncer.policy.sync_policy import DisruptionBudgetLimits, SyncPolicy
 from tests.unit.syncer.kinds.objects import brief, created, patched, plan, super_object, tenant_object
@@ -86,3 +86,18 @@ def test_budgets_stay_in_the_tenant_by_policy() -> None:
     there = super_object("PodDisruptionBudget", spec={"selector": SUPER_SELECTOR, "minAvailable": 2})
     assert brief(plan(SYNC, own(OBSERVED, minAvailable=1), there, _view(0, 0))) == ["delete in super s-1"]
     assert brief(plan(SYNC, own(OBSERVED, minAvailable=1), None, _view(0, 0))) == []
+
+
+@pytest.mark.parametrize(
+    ("seconds", "most_s", "goes"), [(3600, 3600, False), (3601, 3600, True), (0, 0, True)]
+)
+def test_neither_a_budget_that_is_gone_nor_one_that_cannot_be_read_holds_up_a_drain(
+    seconds: float, most_s: int, *, goes: bool
+) -> None:
+    """A deletion that follows from an absence may be held."""
+    there = super_object("PodDisruptionBudget", spec={"selector": SUPER_SELECTOR, "minAvailable": 2})
+    view = _view(seconds, most_s)
+    result = plan(SYNC, None, there, view)
+    assert [isinstance(each, Delete) and each.is_refused for each in result.actions] == [goes]
+    assert result.changes == ()
+    assert len(SYNC.plan_unreadable(("ns", "a"), there, view)) == goes

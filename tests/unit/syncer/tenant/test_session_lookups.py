@@ -19,6 +19,7 @@ from tests.unit.syncer.worlds import (
     EVENTS,
     Plane,
     World,
+    grow,
     refused,
     sessions_of,
     synced_tenant,
@@ -147,6 +148,36 @@ async def test_budgets_end_while_a_node_is_drained_for_long() -> None:
         world.super.storage.put(NODES, node)
         await asyncio.sleep(35)
         assert len(world.super.objects(BUDGETS)) == 1
+
+
+@pytest.mark.parametrize("how", ["unreadable", "namespace-unreadable", "held"])
+async def test_budgets_end_while_a_node_is_drained_whatever_is_known_of_the_tenants(how: str) -> None:
+    spec = {"minAvailable": 1, "selector": {"matchLabels": {"app": "a"}}}
+    budgets: list[Object] = [
+        {"kind": "PodDisruptionBudget", "metadata": {"namespace": "web", "name": f"b{each}"}, "spec": spec}
+        for each in range(8)
+    ]
+    async with synced_tenant(objects.pod("p"), *budgets) as (world, plane):
+        if how == "held":
+            plane.flows.clear()
+            for where in plane.objects(BUDGETS):
+                plane.storage.delete(BUDGETS, *where)
+            plane.storage.compact()
+            plane.flows.set()
+        elif how == "unreadable":
+            for where in plane.objects(BUDGETS):
+                grow(plane.storage, BUDGETS, *where)
+        else:
+            grow(plane.storage, NAMESPACES, "", "web")
+        await asyncio.sleep(25)
+        assert len(world.super.objects(BUDGETS)) == 8, "they are not held"
+        node = world.super.storage.get(
+            NODES, "", world.super.storage.get(PODS, "red-web", "p")["spec"]["nodeName"]
+        )
+        taint = {"key": "node.kubernetes.io/unschedulable", "timeAdded": "2023-11-14T21:12:20Z"}
+        world.super.storage.put(NODES, node | {"spec": {"unschedulable": True, "taints": [taint]}})
+        await asyncio.sleep(35)
+        assert world.super.objects(BUDGETS) == {}
 
 
 async def test_an_address_that_comes_goes_down() -> None:
