@@ -89,10 +89,11 @@ class _Existing(NamedTuple):
 
 
 class _FailedHalf(NamedTuple):
-    """A half that failed, as its digest, and when the same may be tried again."""
+    """A half that failed, as its digest, when the same may be tried again, and what it waits for."""
 
     digest: bytes
     due_s: float
+    waiting: Plan | None
 
 
 class Engine:
@@ -264,7 +265,8 @@ class Engine:
         if isinstance(session.policy, PolicyUnusable) and _creates_in_super(plan):
             plan = replace(plan, down=Half(wait=Wait("SyncPolicyUnusable", session.policy.message)))
         halves = {each: plan.half(each) for each in directions}
-        due = {each for each in directions if not self._postpone(session, item, each, halves[each])}
+        postponed = {each: self._postpone(session, item, each, halves[each]) for each in directions}
+        due = {each for each, failed in postponed.items() if failed is None}
         if Direction.DOWN in due:
             plan = session.quota.admit(item, plan, found)
         self._metrics.plans.inc()
@@ -277,8 +279,13 @@ class Engine:
         }
         session.note_looked(item, looked if plan.is_stopped else _of_others(looked, item))
         await _give_way(*session.caches.pair(item))
+        waiting = [
+            each.waiting for each in postponed.values() if each is not None and each.waiting is not None
+        ]
         if plan.is_stopped:
             await self._report(session, item, plan, tenant)
+        elif waiting:
+            await self._report(session, item, waiting[0], tenant)  # it lasts by now: no try says so again
         is_done = True
         for direction in DIRECTIONS:
             half = plan.half(direction)
@@ -289,8 +296,8 @@ class Engine:
                 there = await self._carry_out_half(session, item, half, versions, tenant)
             except Exception as error:  # noqa: BLE001 - what fails in one direction does not stop the other
                 due_s = self._note_failure(session, item, direction, error)
-                digest = _digest(halves[direction])
-                self._failed[session.tenant.key, item, direction] = _FailedHalf(digest, due_s)
+                failed = _FailedHalf(_digest(halves[direction]), due_s, _waiting(error))
+                self._failed[session.tenant.key, item, direction] = failed
                 if direction is Direction.DOWN and versions.super_version != planned[1]:
                     # A part of it is written: that is reserved until the caches have it.
                     session.quota.written(item, versions.super_version, session.caches.of_super(item))
@@ -322,15 +329,18 @@ class Engine:
             session.note_verified(item, versions.tenant_version, versions.super_version)
         return None
 
-    def _postpone(self, session: TenantSession, item: SyncKey, direction: Direction, half: Half) -> bool:
-        """Leave the very half that failed until its backoff ends; returns whether that is so."""
+    def _postpone(
+        self, session: TenantSession, item: SyncKey, direction: Direction, half: Half
+    ) -> _FailedHalf | None:
+        """Leave the very half that failed until its backoff ends; returns that, None if it is due."""
         failed = self._failed.get((session.tenant.key, item, direction))
         if failed is None or failed.digest != _digest(half):
-            return False
+            return None
         wait_s = self._queue.wait_s(failed.due_s)
-        if wait_s > 0:
-            self._queue.add_after(session, item, wait_s)
-        return wait_s > 0
+        if wait_s <= 0:
+            return None
+        self._queue.add_after(session, item, wait_s)
+        return failed
 
     def _note_success(self, session: TenantSession, item: SyncKey, direction: Direction) -> None:
         if direction is Direction.DOWN:
@@ -435,6 +445,11 @@ async def _give_way(*cached: CachedObject | None) -> None:
     """End the step, if it was one of a large object: to load, to plan and to write are steps of their own."""
     if any(each is not None and each.json_bytes > _LARGE_BYTES for each in cached):
         await asyncio.sleep(0)
+
+
+def _waiting(error: Exception) -> Plan | None:
+    """What is reported while a half waits that failed so."""
+    return error.plan if isinstance(error, NotReadyError) else None
 
 
 def _is_refusal(error: ApiError) -> bool:

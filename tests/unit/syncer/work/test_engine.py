@@ -247,6 +247,26 @@ async def test_each_direction_has_a_backoff_of_its_own() -> None:
     assert world.writes == ["tenant PATCH", "super PATCH", "super PATCH"]
 
 
+async def test_a_wait_is_reported_until_it_ends() -> None:
+    """The first report says "look again": by then the same write is not tried, and still waits."""
+    world = _AnsweringSession(detaches=False)
+    world.write_wait_s = lambda *_: 60.0
+    cast("Any", world.write_rate).per_s = 1
+    worker = _OneItem(world, Plan(Half((RESIZE,))))
+    await worker.work()
+    world.now = 3.0
+    await worker.work()
+    assert (world.retried, world.writes) == ([Direction.DOWN], [])
+    assert world.reports == ["planned"] * 2
+    # A refused write was reported in full.
+    world = _AnsweringSession(detaches=False)
+    world.refuses = [Side.SUPER]
+    worker = _OneItem(world, Plan(Half((RESIZE,))))
+    await worker.work()
+    await worker.work()
+    assert world.reports == ["failed"]
+
+
 async def test_what_is_refused_by_policy_does_not_stop_what_comes_up() -> None:
     world = _AnsweringSession(detaches=False)
     await _work(world, Plan(Half(refusals=(Refusal("spec.x", "no"),)), Half((SHOW,))))
