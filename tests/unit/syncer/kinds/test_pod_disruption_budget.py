@@ -91,9 +91,7 @@ def test_budgets_stay_in_the_tenant_by_policy() -> None:
 @pytest.mark.parametrize(
     ("seconds", "most_s", "goes"), [(3600, 3600, False), (3601, 3600, True), (0, 0, True)]
 )
-def test_neither_a_budget_that_is_gone_nor_one_that_cannot_be_read_holds_up_a_drain(
-    seconds: float, most_s: int, *, goes: bool
-) -> None:
+def test_no_held_or_unreadable_budget_holds_up_a_drain(seconds: float, most_s: int, *, goes: bool) -> None:
     """A deletion that follows from an absence may be held."""
     there = super_object("PodDisruptionBudget", spec={"selector": SUPER_SELECTOR, "minAvailable": 2})
     view = _view(seconds, most_s)

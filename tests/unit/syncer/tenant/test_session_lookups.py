@@ -151,7 +151,7 @@ async def test_budgets_end_while_a_node_is_drained_for_long() -> None:
 
 
 @pytest.mark.parametrize("how", ["unreadable", "namespace-unreadable", "held"])
-async def test_budgets_end_while_a_node_is_drained_whatever_is_known_of_the_tenants(how: str) -> None:
+async def test_held_and_unreadable_budgets_end_during_a_drain(how: str) -> None:
     spec = {"minAvailable": 1, "selector": {"matchLabels": {"app": "a"}}}
     budgets: list[Object] = [
         {"kind": "PodDisruptionBudget", "metadata": {"namespace": "web", "name": f"b{each}"}, "spec": spec}
