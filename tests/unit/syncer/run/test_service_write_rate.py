@@ -170,19 +170,19 @@ async def test_what_is_deleted_while_it_waits_costs_nothing() -> None:
         assert owed_s - again_s > 1.3
 
 
-async def test_a_long_wait_is_told() -> None:
+async def test_a_long_wait_is_reported() -> None:
     async with synced_tenant() as (world, plane):
         rate, now_s = sessions_of(world)["red"].write_rate, asyncio.get_running_loop().time()
         assert rate.reserve_s(("ConfigMap", "web", "large"), 1 << 30, now_s) > 600
         plane.cluster.create(PODS, objects.pod("new"))
         plane.cluster.create(CONFIG_MAPS, objects.config_map("new"))
         await asyncio.sleep(10)
-        told = "this tenant may write 1048576 bytes a second to the super cluster, and has written more"
+        why = "this tenant may write 1048576 bytes a second to the super cluster, and has written more"
         assert {each["involvedObject"]["kind"] for each in plane.objects(EVENTS).values()} == {
             "Pod",
             "ConfigMap",
         }
-        assert {message for _, message in reports_of(plane, "new")} == {f"{told}: this write waits"}
+        assert {message for _, message in reports_of(plane, "new")} == {f"{why}: this write waits"}
         assert world.status()["one"]["notSyncedCount"] == 2
 
 
