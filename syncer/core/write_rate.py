@@ -79,6 +79,11 @@ class WriteRate(Generic[T]):
             return True
         return self._removals.try_acquire(now_s, size_bytes)
 
+    def forget_all(self) -> None:
+        """None of the items that wait is to be written: what has been written counts on."""
+        for item in tuple(self._places):
+            self.forget(item)
+
     def forget(self, item: T) -> None:
         """An item is not to be written any more: what has been charged for its place is given back."""
         place = self._places.pop(item, None)

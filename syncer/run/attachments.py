@@ -183,6 +183,8 @@ class Attachments:
         state = self.by_source[source].state
         self._end(source)
         self.update({name: each.state for name, each in self.by_source.items()} | {source: state})
+        if (opened := self.sessions.get(session.tenant.key)) is not None:
+            opened.resume_rate(session.write_rate)  # else who is opened anew writes all anew at once
 
     def note_failure(self, session: TenantSession) -> None:
         """Open the session of a tenant anew, later: one of its tasks has failed, and does not run again."""

@@ -207,6 +207,11 @@ class TenantSession:
         self.quota.start(self._policy, self.caches.super_objects)
         self.write_rate.set_stored_bytes(self.quota.stored_bytes_limit)
 
+    def resume_rate(self, rate: WriteRate[SyncKey]) -> None:
+        """Count on from what an earlier session of the tenant has written."""
+        rate.forget_all()
+        self.write_rate = rate
+
     def write_wait_s(self, item: SyncKey, size_bytes: int) -> float:
         """How long a write of the item to the super cluster must wait; 0 if it is to go out now."""
         return self.write_rate.reserve_s(item, size_bytes, self._clock())

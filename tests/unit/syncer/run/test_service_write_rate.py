@@ -28,6 +28,7 @@ pytestmark = pytest.mark.asyncio
 
 _STORED = 16 << 20
 _LARGE = 500_000
+MIB = 1 << 20
 _EDITED = 10
 # Small ones: a ConfigMap that is made and deleted, and the one of the API server's authority.
 _OTHERS = 3
@@ -184,6 +185,23 @@ async def test_a_long_wait_is_reported() -> None:
         }
         assert {message for _, message in reports_of(plane, "new")} == {f"{why}: this write waits"}
         assert world.status()["one"]["notSyncedCount"] == 2
+
+
+async def test_a_session_that_is_opened_anew_counts_on() -> None:
+    """A tenant's control plane that goes back, or takes the most memory, is listed anew."""
+    async with synced_tenant(objects.pod("p")) as (world, _):
+        session, now_s = sessions_of(world)["red"], asyncio.get_running_loop().time()
+        assert session.write_rate.reserve_s(("ConfigMap", "web", "waits"), 1 << 30, now_s) > 600
+        assert session.write_rate.try_take_away(("Endpoints", "web", "s"), 64 << 20, now_s)
+        assert world.service is not None
+        world.service.out_of_memory(session)
+        await asyncio.sleep(5)
+        opened, now_s = sessions_of(world)["red"], asyncio.get_running_loop().time()
+        assert opened is not session
+        assert opened.is_attached
+        # What waited is not written, and costs nothing; what was written does.
+        assert not opened.write_rate.try_take_away(("Endpoints", "web", "s"), 256 << 20, now_s)
+        assert opened.write_rate.reserve_s(("ConfigMap", "web", "c"), MIB, now_s) == 0
 
 
 def _messages(plane: Plane) -> Iterator[str]:
