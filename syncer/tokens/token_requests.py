@@ -7,10 +7,10 @@ Nothing is remembered here. Texts of tokens are held for the time of two request
 import enum
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import msgspec
 
+from daemonkit.kube.answers import decoded
 from daemonkit.kube.client import ApiError, Requester, UnreachableError
 from daemonkit.kube.resources import SECRETS, Resource
 from syncer.core.objects import Object, uid_of
@@ -31,6 +31,7 @@ SERVICE_ACCOUNTS = Resource("", "v1", "serviceaccounts")
 NOT_ISSUED = "TokensNotIssued"
 NOT_SYNCED = "the tenant is not synced any more"
 MAX_RESPONSE_BYTES = 256 * 1024
+_OBJECT = msgspec.json.Decoder(Object)
 _MERGE_PATCH = "application/merge-patch+json"
 _REASON_EXISTS = "AlreadyExists"
 
@@ -109,7 +110,7 @@ class TokenRequests:
                 if error.status.code != 409 or error.status.reason != _REASON_EXISTS:
                     raise
             path = SECRETS.path(pod.super_namespace, pod.secret_name)
-            actual = _decode(await self.super_client.request("GET", path, {}))
+            actual = decoded(_OBJECT, await self.super_client.request("GET", path, {}))
             if not is_secret_of(actual, pod, self.cluster):
                 return None
             return await self._patch(pod, issued, uid_of(actual))
@@ -153,11 +154,4 @@ class TokenRequests:
         content_type = _MERGE_PATCH if method == "PATCH" else "application/json"
         encoded = msgspec.json.encode(body)
         answer = await self.super_client.request(method, path, {}, encoded, content_type=content_type)
-        return _decode(answer)
-
-
-def _decode(body: bytes) -> Object:
-    try:
-        return msgspec.json.decode(body, type=dict[str, Any])
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise UnreachableError(f"the answer is no object: {type(error).__name__}") from None
+        return decoded(_OBJECT, answer)

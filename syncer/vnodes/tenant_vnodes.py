@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from daemonkit import logs
-from daemonkit.kube import deep_json
+from daemonkit.kube.answers import decoded
 from daemonkit.kube.client import ApiError, Requester, UnreachableError
 from daemonkit.kube.resources import NODES
 from daemonkit.tasks import Tasks
@@ -62,6 +62,7 @@ MAX_IN_FLIGHT = 4
 RENEWAL_TIMEOUT_S = 10.0
 # Somebody else's write between our read and our patch; then the retry has its backoff.
 _TRIES = 3
+_OBJECT = msgspec.json.Decoder(Object)
 _MERGE_PATCH = "application/merge-patch+json"
 
 NOT_READY = "VNodeNotReady"
@@ -409,7 +410,7 @@ class TenantVNodes:
 
     async def _read(self, name: str) -> Object | None:
         try:
-            return _decode(await self._client.request("GET", NODES.path(None, name), {}))
+            return decoded(_OBJECT, await self._client.request("GET", NODES.path(None, name), {}))
         except ApiError as error:
             if error.status.code == 404:
                 return None
@@ -429,16 +430,7 @@ class TenantVNodes:
         encoded = msgspec.json.encode(body)
         # Each may come twice: a second creation is a conflict, and is read again.
         answer = await self._client.request(method, path, {}, encoded, content_type=content_type)
-        return _decode(answer)
-
-
-def _decode(body: bytes) -> Object:
-    try:
-        if deep_json.has_too_many_values(body):
-            raise UnreachableError(f"the answer has more than {deep_json.MAX_VALUES} values")
-        return msgspec.json.decode(body, type=dict[str, Any])
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise UnreachableError(f"the answer is no object: {type(error).__name__}") from None
+        return decoded(_OBJECT, answer)
 
 
 def _end(waiter: asyncio.Future[VNodeOutcome]) -> None:

@@ -7,11 +7,11 @@ Before each write to the super cluster the ownership of the namespace is asked a
 import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 import msgspec
 
-from daemonkit.kube import deep_json
+from daemonkit.kube.answers import decoded
 from daemonkit.kube.client import ApiError, Requester, UnreachableError
 from daemonkit.kube.resources import Named
 from syncer.core.field_ownership import note_foreign_fields
@@ -39,8 +39,6 @@ from syncer.tenant.session import TenantSession
 from syncer.work.slots import Slots
 from syncer.work.void_patches import VoidPatches, digest_of
 from tenancy import keys
-
-T = TypeVar("T")
 
 _OBJECT = msgspec.json.Decoder(Object)
 _NAMED = msgspec.json.Decoder(Named)
@@ -233,7 +231,7 @@ class ActionWriter:
                 found = await session.client.request("GET", read_path(kind, body), {})
         else:
             found = await session.super_client.request("GET", read_path(kind, body), {})
-        value = _decoded(_OBJECT, found)
+        value = decoded(_OBJECT, found)
         return value if side is Side.TENANT else note_foreign_fields(value)
 
 
@@ -271,17 +269,7 @@ async def _ask(client: Requester, request: ApiRequest) -> bytes:
 
 
 def _version_in(body: bytes) -> str:
-    return _decoded(_NAMED, body).metadata.resource_version
-
-
-def _decoded(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
-    """What an API server answered; a tenant's may answer anything. Raises UnreachableError."""
-    try:
-        if deep_json.has_too_many_values(body):
-            raise UnreachableError(f"the answer has more than {deep_json.MAX_VALUES} values")
-        return deep_json.decode(decoder, body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise UnreachableError(f"the answer is no object: {error}") from None
+    return decoded(_NAMED, body).metadata.resource_version
 
 
 @contextlib.contextmanager
