@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from syncer.core.objects import Object
 from syncer.core.plan import Refusal
 from syncer.policy import patterns, pods
-from syncer.policy.sync_policy import DEFAULT, HostUsers
+from syncer.policy.sync_policy import DEFAULT, HostUsers, SyncPolicy
+from tests.unit.syncer.policy import test_pods_node, test_pods_security, volume_examples
 from tests.unit.syncer.policy.arbitrary_json import are_refusals, changed
 from tests.unit.syncer.policy.judged import with_keys
 from tests.unit.syncer.policy.pod_examples import (
@@ -25,9 +26,6 @@ from tests.unit.syncer.policy.pod_examples import (
     volume,
     with_pods,
 )
-from tests.unit.syncer.policy.test_pods_node import REFUSED as OF_NODES
-from tests.unit.syncer.policy.test_pods_security import REFUSED as OF_SECURITY
-from tests.unit.syncer.policy.test_pods_volumes import REFUSED as OF_VOLUMES
 
 refusals_of = with_keys("Pod", pods.refusals)
 
@@ -43,7 +41,10 @@ ODD: list[tuple[Object, Refusal]] = [
     ),
 ]
 
-REFUSED = [*OF_SECURITY, *OF_NODES, *OF_VOLUMES, *ODD]
+SUBJECTS = (test_pods_security, test_pods_node, volume_examples)
+REFUSED = [*(each for one in SUBJECTS for each in one.REFUSED), *ODD]
+ALLOWED = [each for one in SUBJECTS for each in one.ALLOWED]
+NARROWED = [each for one in SUBJECTS for each in one.NARROWED]
 
 ANNOTATIONS = [
     "io.katacontainers.config.hypervisor.kernel_params",
@@ -92,9 +93,20 @@ def test_an_annotation_that_the_policy_denies_is_refused() -> None:
     assert refusals_of(pod({"mesh.example.com/inject": "true"}), policy) == (expected,)
 
 
-@pytest.mark.parametrize(("value", "expected"), ODD, ids=lambda each: getattr(each, "path", ""))
-def test_what_is_not_as_kubernetes_has_it_is_refused(value: Object, expected: Refusal) -> None:
+@pytest.mark.parametrize(("value", "expected"), REFUSED, ids=lambda each: getattr(each, "path", ""))
+def test_default_policy_refuses(value: Object, expected: Refusal) -> None:
     assert refusals_of(value, DEFAULT) == (expected,)
+
+
+@pytest.mark.parametrize(("value", "policy"), ALLOWED)
+def test_policy_allows(value: Object, policy: SyncPolicy) -> None:
+    assert refusals_of(value, DEFAULT) != ()
+    assert refusals_of(value, policy) == ()
+
+
+@pytest.mark.parametrize(("value", "policy", "expected"), NARROWED)
+def test_policy_refuses(value: Object, policy: SyncPolicy, expected: Refusal) -> None:
+    assert refusals_of(value, policy) == (expected,)
 
 
 @pytest.mark.parametrize(

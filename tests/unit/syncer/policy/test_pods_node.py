@@ -132,22 +132,6 @@ NARROWED: list[tuple[Object, SyncPolicy, Refusal]] = [
 ]
 
 
-@pytest.mark.parametrize(("value", "expected"), REFUSED, ids=lambda each: getattr(each, "path", ""))
-def test_default_policy_refuses(value: Object, expected: Refusal) -> None:
-    assert refusals_of(value, DEFAULT) == (expected,)
-
-
-@pytest.mark.parametrize(("value", "policy"), ALLOWED)
-def test_policy_allows(value: Object, policy: SyncPolicy) -> None:
-    assert refusals_of(value, DEFAULT) != ()
-    assert refusals_of(value, policy) == ()
-
-
-@pytest.mark.parametrize(("value", "policy", "expected"), NARROWED)
-def test_policy_refuses(value: Object, policy: SyncPolicy, expected: Refusal) -> None:
-    assert refusals_of(value, policy) == (expected,)
-
-
 def test_a_bound_pod_has_the_node_of_its_super_pod() -> None:
     bound = pod(nodeName="node-1")
     assert pods.refusals(bound, DEFAULT, pod(nodeName="node-1")) == ()

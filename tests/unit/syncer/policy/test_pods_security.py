@@ -1,12 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a pod may do on the node, by the SyncPolicy: docs/spec/sync-policy.md#pods."""
 
-import pytest
-
 from syncer.core.objects import Object
 from syncer.core.plan import Refusal
 from syncer.policy import patterns, pods
-from syncer.policy.sync_policy import DEFAULT, HostUsers, Privileged, SyncPolicy
+from syncer.policy.sync_policy import HostUsers, Privileged, SyncPolicy
 from tests.unit.syncer.policy.judged import with_keys
 from tests.unit.syncer.policy.pod_examples import (
     VM,
@@ -215,22 +213,6 @@ NARROWED: list[tuple[Object, SyncPolicy, Refusal]] = [
         denied("spec.hostUsers", "the node's user namespace, as without hostUsers: false", "pods.hostUsers"),
     ),
 ]
-
-
-@pytest.mark.parametrize(("value", "expected"), REFUSED, ids=lambda each: getattr(each, "path", ""))
-def test_default_policy_refuses(value: Object, expected: Refusal) -> None:
-    assert refusals_of(value, DEFAULT) == (expected,)
-
-
-@pytest.mark.parametrize(("value", "policy"), ALLOWED)
-def test_policy_allows(value: Object, policy: SyncPolicy) -> None:
-    assert refusals_of(value, DEFAULT) != ()
-    assert refusals_of(value, policy) == ()
-
-
-@pytest.mark.parametrize(("value", "policy", "expected"), NARROWED)
-def test_policy_refuses(value: Object, policy: SyncPolicy, expected: Refusal) -> None:
-    assert refusals_of(value, policy) == (expected,)
 
 
 def test_a_pod_that_shares_no_users_passes_where_it_must() -> None:

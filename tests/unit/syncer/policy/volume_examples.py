@@ -1,13 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a pod may mount, by the SyncPolicy: docs/spec/sync-policy.md#pods."""
-
-import pytest
+"""Pods by what they mount, and what the SyncPolicy says of them: docs/spec/sync-policy.md#pods."""
 
 from syncer.core.objects import Object
 from syncer.core.plan import Refusal
-from syncer.policy import pods
-from syncer.policy.sync_policy import DEFAULT, ClaimPolicy, SyncPolicy
-from tests.unit.syncer.policy.judged import with_keys
+from syncer.policy.sync_policy import ClaimPolicy, SyncPolicy
 from tests.unit.syncer.policy.pod_examples import (
     container,
     denied,
@@ -16,7 +12,6 @@ from tests.unit.syncer.policy.pod_examples import (
     with_pods,
 )
 
-refusals_of = with_keys("Pod", pods.refusals)
 C = "spec.containers[0]"
 
 REFUSED: list[tuple[Object, Refusal]] = [
@@ -83,19 +78,3 @@ NARROWED: list[tuple[Object, SyncPolicy, Refusal]] = [
         ),
     ),
 ]
-
-
-@pytest.mark.parametrize(("value", "expected"), REFUSED, ids=lambda each: getattr(each, "path", ""))
-def test_default_policy_refuses(value: Object, expected: Refusal) -> None:
-    assert refusals_of(value, DEFAULT) == (expected,)
-
-
-@pytest.mark.parametrize(("value", "policy"), ALLOWED)
-def test_policy_allows(value: Object, policy: SyncPolicy) -> None:
-    assert refusals_of(value, DEFAULT) != ()
-    assert refusals_of(value, policy) == ()
-
-
-@pytest.mark.parametrize(("value", "policy", "expected"), NARROWED)
-def test_policy_refuses(value: Object, policy: SyncPolicy, expected: Refusal) -> None:
-    assert refusals_of(value, policy) == (expected,)
