@@ -8,17 +8,12 @@ import functools
 import itertools
 import socket
 import weakref
-from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
 import pytest
 
-from daemonkit.fairness.lease import Lease
-from tenancy.identity import Identified
-from tenancy.ownership import OwnerIndex
 from tenancy.registry import Registry
 from tenancy.tenant import Role
 from tests.functional.vnagent.agent_states import new_state
@@ -31,81 +26,24 @@ from tests.functional.vnagent.connection_links import (
     run,
     until,
 )
+from tests.functional.vnagent.counting_agent import counted_connection
 from tests.functional.vnagent.node import head
-from tests.functional.vnagent.tls_peer import TlsPeer, loopback_pair
-from vnagent.core.access import AnswerHealth, Caller, Decision
+from vnagent.core.access import Caller
 from vnagent.core.limits import RateVerdict, TenantUsage
-from vnagent.core.requests import Health, Request
-from vnagent.dispatch import Dispatcher
-from vnagent.downstream.admission import Admission
 from vnagent.downstream.client_connection import ClientConnection
 from vnagent.request_queue import RequestQueue
-from vnagent.state import ENDED_AT_ONCE, AgentState
+from vnagent.state import AgentState
 from vnagent.transport.handler import NO_USAGE
 from vnagent.transport.poller import CALLS, SHARED_EVENTS, TENANT_EVENTS, PollGroup, SocketPoller
 from vnagent.transport.tls_connection import TlsConnection
-from vnagent.transport.tunnel import Tunnel
 from vnagent.upstream.pool import ResponseHandler, UpstreamAddress, UpstreamPool
-
-
-class CountingAgent(SimpleNamespace):
-    """As much of the state, admission and dispatcher as `/healthz` needs. `requests` counts by iteration."""
-
-    def __init__(self, poller: SocketPoller) -> None:
-        super().__init__(poller=poller, index=OwnerIndex([]), is_draining=False)
-        self.turn = 0
-        self.requests: Counter[int] = Counter()
-        self.lease = Lease(lambda: None)
-        self.has_right_ended = False
-        poller.loop.call_soon(self._count_turn)
-
-    def _count_turn(self) -> None:
-        self.turn += 1
-        self.poller.loop.call_soon(self._count_turn)
-
-    def admit(self, connection: ClientConnection) -> Lease:
-        connection.caller = Caller("ten-a", Role.APISERVER, "00")
-        return self.lease
-
-    def admit_request(self, _caller: Caller, *, has_waited: bool, head_bytes: int) -> RateVerdict:
-        assert not has_waited
-        assert head_bytes
-        return RateVerdict.SERVE
-
-    def is_ending(self, _connection: ClientConnection) -> bool:
-        return self.has_right_ended
-
-    def decide(self, request: Request, _caller: Caller) -> Decision:
-        assert isinstance(request, Health)
-        return AnswerHealth(request)
-
-    def act(self, client: ClientConnection, _request: Request, _decision: Decision) -> None:
-        self.requests[self.turn] += 1
-        client.answer(b"x", is_close=False)
-
-    def remove(self, _connection: ClientConnection) -> None:
-        pass
 
 
 def test_a_pipelining_connection_gets_one_request_an_iteration() -> None:
     """However often its data arrives meanwhile; one more if the data itself starts the request."""
 
     async def body(poller: SocketPoller) -> None:
-        server, client = contexts()
-        near, sock = loopback_pair()
-        agent = CountingAgent(poller)
-        connection = ClientConnection(
-            cast(AgentState, agent),
-            cast(Admission, agent),
-            cast(Dispatcher, agent),
-            near,
-            "far",
-            server,
-        )
-        connection.start()
-        far = TlsPeer(sock, client, is_server=False)
-        try:
-            await until(lambda: far.is_handshake_done, far.handshake, far.push, far.pull)
+        async with counted_connection(poller) as (agent, _, far):
             far.write(head("GET /healthz") * 1000)
             for _ in range(60):
                 far.write(head("GET /healthz"))
@@ -114,9 +52,6 @@ def test_a_pipelining_connection_gets_one_request_an_iteration() -> None:
                 await asyncio.sleep(0)
             await until(lambda: sum(agent.requests.values()) == 1060, far.push, far.pull)
             assert max(agent.requests.values()) <= 2
-        finally:
-            connection.abort()
-            far.close()
         assert not agent.lease.is_held
 
     run(body)
@@ -541,145 +476,5 @@ def test_a_queue_survives_its_tenants_removal(tmp_path: Path) -> None:
         assert state.admit_request(Waiting().caller, has_waited=False) is RateVerdict.SERVE
         one = queued(state)
         await until(lambda: one.has_turn)
-
-    run(body)
-
-
-# ---- rights that end
-
-
-class OpenPort:
-    """A connection or tunnel of a tenant's registered client, which counts its end."""
-
-    def __init__(self, state: AgentState, at_end: Callable[[], None] = lambda: None) -> None:
-        self.identity = Identified("ten-a", Role.APISERVER, "00", "00", not_after_s=1.0)
-        self.caller = Caller("ten-a", Role.APISERVER, "00")
-        self.exchange = None
-        self._state = state
-        self._at_end = at_end
-
-    def abort(self) -> None:
-        self._state.connections.discard(cast(ClientConnection, self))
-        self._state.tunnels.discard(cast(Tunnel, self))
-        self._at_end()
-
-
-def open_many(state: AgentState, count: int) -> list[OpenPort]:
-    found = [OpenPort(state) for _ in range(2 * count)]
-    state.connections.update(cast(ClientConnection, each) for each in found[:count])
-    state.tunnels.update(cast(Tunnel, each) for each in found[count:])
-    return found
-
-
-def open_count(state: AgentState) -> int:
-    return len(state.connections) + len(state.tunnels)
-
-
-async def ended_by_iteration(state: AgentState, end: Callable[[], None]) -> list[int]:
-    """How many ended in each iteration of the loop, until all had."""
-    left = [open_count(state)]
-    end()
-    left.append(open_count(state))
-    while left[-1]:
-        await asyncio.sleep(0)  # pace: iterations are counted
-        left.append(open_count(state))
-    return [before - now for before, now in itertools.pairwise(left)]
-
-
-@pytest.mark.parametrize("is_expiry", [False, True])
-def test_rights_end_in_steps(tmp_path: Path, *, is_expiry: bool) -> None:
-    """A thousand connections and as many tunnels of a removed tenant were closed in one step of 0.2 s."""
-
-    async def body(poller: SocketPoller) -> None:
-        state = new_state(poller, tmp_path)
-        many = open_many(state, 3 * ENDED_AT_ONCE)
-
-        def end() -> None:
-            for _ in range(2):  # what is about to end is not ended again
-                if is_expiry:
-                    state.end_expired(2.0)
-                else:
-                    state.serve_tenants(Registry(), None, ())
-
-        counts = await ended_by_iteration(state, end)
-        assert (max(counts), sum(counts)) == (ENDED_AT_ONCE, len(many))
-        assert state.metrics.expired.value == (len(many) if is_expiry else 0)
-
-    run(body)
-
-
-def test_an_ending_connection_has_no_request_served() -> None:
-    async def body(poller: SocketPoller) -> None:
-        server, client = contexts()
-        near, sock = loopback_pair()
-        agent = CountingAgent(poller)
-        connection = ClientConnection(
-            cast(AgentState, agent),
-            cast(Admission, agent),
-            cast(Dispatcher, agent),
-            near,
-            "far",
-            server,
-        )
-        connection.start()
-        far = TlsPeer(sock, client, is_server=False)
-        try:
-            await until(lambda: far.is_handshake_done, far.handshake, far.push, far.pull)
-            far.write(head("GET /healthz"))
-            await until(lambda: sum(agent.requests.values()) == 1, far.push, far.pull)
-            agent.has_right_ended = True
-            far.write(head("GET /healthz"))
-            await until(lambda: not connection.transport.is_open, far.push)
-        finally:
-            connection.abort()
-            far.close()
-        assert sum(agent.requests.values()) == 1
-
-    run(body)
-
-
-def test_those_that_are_about_to_end_are_known(tmp_path: Path) -> None:
-    async def body(poller: SocketPoller) -> None:
-        state = new_state(poller, tmp_path)
-        many = open_many(state, ENDED_AT_ONCE)
-        assert not any(state.is_ending(cast(ClientConnection, each)) for each in many)
-        state.serve_tenants(Registry(), None, ())
-        left = [*state.connections, *state.tunnels]
-        assert len(left) == ENDED_AT_ONCE
-        assert all(state.is_ending(cast(ClientConnection, each)) for each in left)
-        await until(lambda: not open_count(state))
-
-    run(body)
-
-
-def test_what_becomes_a_tunnel_meanwhile_ends_too(tmp_path: Path) -> None:
-    """The kubelet accepted the stream between the reload and its connection's turn to end."""
-
-    async def body(poller: SocketPoller) -> None:
-        state = new_state(poller, tmp_path)
-        open_many(state, ENDED_AT_ONCE)
-        state.serve_tenants(Registry(), None, ())
-        late = OpenPort(state)
-        state.tunnels.add(cast(Tunnel, late))
-        await until(lambda: not open_count(state))
-
-    run(body)
-
-
-def test_one_end_that_fails_keeps_no_other_open(tmp_path: Path) -> None:
-    async def body(poller: SocketPoller) -> None:
-        state = new_state(poller, tmp_path)
-
-        def fail() -> None:
-            raise LookupError("a handler's")
-
-        failing = OpenPort(state, fail)
-        state.connections.add(cast(ClientConnection, failing))
-        open_many(state, ENDED_AT_ONCE)
-        errors: list[dict[str, object]] = []
-        poller.loop.set_exception_handler(lambda _, context: errors.append(context))
-        with contextlib.suppress(LookupError):
-            state.serve_tenants(Registry(), None, ())
-        await until(lambda: not open_count(state))
 
     run(body)

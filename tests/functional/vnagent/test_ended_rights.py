@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Connections and tunnels whose right has ended: they end in steps, and nothing more is served on them."""
+
+import asyncio
+import contextlib
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from tenancy.identity import Identified
+from tenancy.registry import Registry
+from tenancy.tenant import Role
+from tests.functional.vnagent.agent_states import new_state
+from tests.functional.vnagent.connection_links import (
+    run,
+    until,
+)
+from tests.functional.vnagent.counting_agent import counted_connection
+from tests.functional.vnagent.node import head
+from vnagent.core.access import Caller
+from vnagent.downstream.client_connection import ClientConnection
+from vnagent.state import ENDED_AT_ONCE, AgentState
+from vnagent.transport.poller import SocketPoller
+from vnagent.transport.tunnel import Tunnel
+
+
+class OpenPort:
+    """A connection or tunnel of a tenant's registered client, which counts its end."""
+
+    def __init__(self, state: AgentState, at_end: Callable[[], None] = lambda: None) -> None:
+        self.identity = Identified("ten-a", Role.APISERVER, "00", "00", not_after_s=1.0)
+        self.caller = Caller("ten-a", Role.APISERVER, "00")
+        self.exchange = None
+        self._state = state
+        self._at_end = at_end
+
+    def abort(self) -> None:
+        self._state.connections.discard(cast(ClientConnection, self))
+        self._state.tunnels.discard(cast(Tunnel, self))
+        self._at_end()
+
+
+def open_many(state: AgentState, count: int) -> list[OpenPort]:
+    found = [OpenPort(state) for _ in range(2 * count)]
+    state.connections.update(cast(ClientConnection, each) for each in found[:count])
+    state.tunnels.update(cast(Tunnel, each) for each in found[count:])
+    return found
+
+
+def open_count(state: AgentState) -> int:
+    return len(state.connections) + len(state.tunnels)
+
+
+async def ended_by_iteration(state: AgentState, end: Callable[[], None]) -> list[int]:
+    """How many ended in each iteration of the loop, until all had."""
+    left = [open_count(state)]
+    end()
+    left.append(open_count(state))
+    while left[-1]:
+        await asyncio.sleep(0)  # pace: iterations are counted
+        left.append(open_count(state))
+    return [before - now for before, now in itertools.pairwise(left)]
+
+
+@pytest.mark.parametrize("is_expiry", [False, True])
+def test_rights_end_in_steps(tmp_path: Path, *, is_expiry: bool) -> None:
+    """A thousand connections and as many tunnels of a removed tenant were closed in one step of 0.2 s."""
+
+    async def body(poller: SocketPoller) -> None:
+        state = new_state(poller, tmp_path)
+        many = open_many(state, 3 * ENDED_AT_ONCE)
+
+        def end() -> None:
+            for _ in range(2):  # what is about to end is not ended again
+                if is_expiry:
+                    state.end_expired(2.0)
+                else:
+                    state.serve_tenants(Registry(), None, ())
+
+        counts = await ended_by_iteration(state, end)
+        assert (max(counts), sum(counts)) == (ENDED_AT_ONCE, len(many))
+        assert state.metrics.expired.value == (len(many) if is_expiry else 0)
+
+    run(body)
+
+
+def test_an_ending_connection_has_no_request_served() -> None:
+    async def body(poller: SocketPoller) -> None:
+        async with counted_connection(poller) as (agent, connection, far):
+            far.write(head("GET /healthz"))
+            await until(lambda: sum(agent.requests.values()) == 1, far.push, far.pull)
+            agent.has_right_ended = True
+            far.write(head("GET /healthz"))
+            await until(lambda: not connection.transport.is_open, far.push)
+        assert sum(agent.requests.values()) == 1
+
+    run(body)
+
+
+def test_those_that_are_about_to_end_are_known(tmp_path: Path) -> None:
+    async def body(poller: SocketPoller) -> None:
+        state = new_state(poller, tmp_path)
+        many = open_many(state, ENDED_AT_ONCE)
+        assert not any(state.is_ending(cast(ClientConnection, each)) for each in many)
+        state.serve_tenants(Registry(), None, ())
+        left = [*state.connections, *state.tunnels]
+        assert len(left) == ENDED_AT_ONCE
+        assert all(state.is_ending(cast(ClientConnection, each)) for each in left)
+        await until(lambda: not open_count(state))
+
+    run(body)
+
+
+def test_what_becomes_a_tunnel_meanwhile_ends_too(tmp_path: Path) -> None:
+    """The kubelet accepted the stream between the reload and its connection's turn to end."""
+
+    async def body(poller: SocketPoller) -> None:
+        state = new_state(poller, tmp_path)
+        open_many(state, ENDED_AT_ONCE)
+        state.serve_tenants(Registry(), None, ())
+        late = OpenPort(state)
+        state.tunnels.add(cast(Tunnel, late))
+        await until(lambda: not open_count(state))
+
+    run(body)
+
+
+def test_one_end_that_fails_keeps_no_other_open(tmp_path: Path) -> None:
+    async def body(poller: SocketPoller) -> None:
+        state = new_state(poller, tmp_path)
+
+        def fail() -> None:
+            raise LookupError("a handler's")
+
+        failing = OpenPort(state, fail)
+        state.connections.add(cast(ClientConnection, failing))
+        open_many(state, ENDED_AT_ONCE)
+        errors: list[dict[str, object]] = []
+        poller.loop.set_exception_handler(lambda _, context: errors.append(context))
+        with contextlib.suppress(LookupError):
+            state.serve_tenants(Registry(), None, ())
+        await until(lambda: not open_count(state))
+
+    run(body)
