@@ -11,12 +11,8 @@ import base64
 import contextlib
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
-from hypothesis import HealthCheck, Phase, settings
-
-from daemonkit.kube.client import ApiError, UnreachableError
 from daemonkit.kube.credentials import Credentials
 from daemonkit.kube.resources import (
     CONFIG_MAPS,
@@ -28,13 +24,12 @@ from daemonkit.kube.resources import (
     VIRTUAL_CLUSTERS,
     Key,
     Resource,
-    Status,
 )
 from daemonkit.tasks import Tasks
 from devkit.kube import wire as wire
 from devkit.kube.cluster import Cluster, ClusterSettings
 from devkit.kube.in_process import InProcessClient
-from devkit.kube.storage import Object, Selection, StatusError, Storage
+from devkit.kube.storage import Object, Selection, Storage
 from devkit.syncer.fake_node import FakeNode
 from syncer.config import (
     PatrolConfig,
@@ -49,9 +44,10 @@ from syncer.kinds.configmap import ROOT_CA, TENANT_ROOT_CA
 from syncer.kinds.metadata import LABEL_PREFIX
 from syncer.run.service import SyncerService
 from syncer.sharding.lease_objects import LEASES
-from syncer.surroundings import COMPONENT, ApiClient, Surroundings
+from syncer.surroundings import ApiClient, Surroundings
 from syncer.tenant.session import TenantSession
 from tenancy import keys, names
+from tests.unit.syncer.planes import Plane, SyncerClient, annotations_of
 
 EVENTS = events.KIND.resource
 ACCOUNTS = Resource("", "v1", "serviceaccounts")
@@ -91,152 +87,6 @@ STEP_NS = 50_000
 
 def _text(value: object) -> str:
     return json.dumps(value)
-
-
-def annotations_of(value: Object) -> dict[str, str]:
-    return dict(value["metadata"].get("annotations") or {})
-
-
-class PacedWatches:
-    """Watches of one resource of a plane. While they are held, events wait until they are let through."""
-
-    def __init__(self) -> None:
-        self._until: int | None = None
-        self._is_cut = False
-        self._wakes: list[asyncio.Event] = []
-
-    def hold(self, until: int) -> None:
-        """Let through what was written up to this revision, what came together in one piece, and no more."""
-        self._until = until
-        self._wake()
-
-    def flow(self) -> None:
-        """Let through whatever comes."""
-        self._until, self._is_cut = None, False
-        self._wake()
-
-    def cut(self) -> None:
-        """End them as a server does whose history is too short: a list follows, and what comes after it."""
-        self._is_cut = True
-        self._wake()
-
-    def _wake(self) -> None:
-        for each in self._wakes:
-            each.set()
-
-    async def chunks(
-        self, storage: Storage, selection: Selection, since: int, wake: asyncio.Event
-    ) -> AsyncIterator[bytes]:
-        self._wakes.append(wake)
-        try:
-            while not self._is_cut:
-                wake.clear()
-                events = [
-                    each
-                    for each in storage.events(selection, since)
-                    if self._until is None or _revision(each[1]) <= self._until
-                ]
-                if events:
-                    since = _revision(events[-1][1])
-                    yield b"".join(wire.event(*each) for each in events)
-                else:
-                    await wake.wait()
-            self.flow()
-            yield wire.event("ERROR", StatusError(410, "Expired", "too old resource version").status)
-        finally:
-            self._wakes.remove(wake)
-
-
-def _revision(value: Object) -> int:
-    return int(value["metadata"]["resourceVersion"])
-
-
-@dataclass(slots=True)
-class Plane:
-    """An API server; `lost` of its next writes are carried out and their answers lost.
-
-    While `answers` is not set, it answers no write. A test lets `paced` watches through piece by piece.
-    """
-
-    name: str
-    url: str
-    cluster: Cluster
-    flows: asyncio.Event
-    answers: asyncio.Event
-    failures: list[Exception]
-    lost: int = 0
-    stalled_s: float | None = None
-    paced: dict[Resource, PacedWatches] = field(default_factory=dict)
-
-    @property
-    def storage(self) -> Storage:
-        return self.cluster.storage
-
-    @property
-    def marker(self) -> str:
-        return f"marker-of-{self.name}."
-
-    def objects(self, resource: Resource) -> dict[Key, Object]:
-        found = self.storage.select(Selection(resource))
-        return {(each["metadata"].get("namespace", ""), each["metadata"]["name"]): each for each in found}
-
-
-class SyncerClient(InProcessClient):
-    """What the syncer has of a plane: its faults are this plane's, and the world sees its writes."""
-
-    def __init__(self, world: "World", plane: Plane) -> None:
-        super().__init__(plane.cluster, manager=COMPONENT)
-        self._world = world
-        self._plane = plane
-        self.failures = plane.failures
-
-    @property
-    def server(self) -> str:
-        return self._plane.url
-
-    @property
-    def peer_addresses(self) -> frozenset[str]:
-        return frozenset()
-
-    async def close(self) -> None:
-        pass
-
-    async def request(
-        self,
-        method: str,
-        path: str,
-        params: Any = None,
-        *args: Any,
-        before_send: Callable[[], None] | None = None,
-        **more: Any,
-    ) -> bytes:
-        if method == "GET":
-            self._world.reads.append(path)
-            return await super().request(method, path, params, *args, **more)
-        await asyncio.sleep(0.001)
-        await self._plane.answers.wait()
-        if before_send is not None:
-            before_send()
-        self._world.note_write(self._plane, method, path, args[0] if args else None)
-        answer = await super().request(method, path, params, *args, **more)
-        if self._plane.lost:
-            self._plane.lost -= 1
-            raise UnreachableError("the answer is lost")
-        await self._world.before_answer(path)
-        return answer
-
-    async def _chunks(
-        self, selection: Selection, wake: asyncio.Event, params: Mapping[str, str], idle_timeout_s: float
-    ) -> AsyncIterator[bytes]:
-        paced = self._plane.paced.get(selection.resource)
-        if paced is None:
-            async for chunk in super()._chunks(selection, wake, params, idle_timeout_s):
-                await self._plane.flows.wait()
-                yield chunk
-            return
-        since = wire.number(params.get("resourceVersion", "")) or self._plane.storage.revision
-        async for chunk in paced.chunks(self._plane.storage, selection, since, wake):
-            yield chunk
 
 
 class _Probe:
@@ -653,79 +503,6 @@ def sessions_of(world: World) -> Mapping[str, TenantSession]:
     return world.service._attachments.sessions  # noqa: SLF001 - tests look into it
 
 
-Act = tuple[Any, ...]
-"""One step of a history: a method of `HistoryActor`, in words or with underscores, and its arguments."""
-
-
-class HistoryActor:
-    """Carries out acts; one that its API server refuses is no act. Those here are faults, and time."""
-
-    def __init__(self, world: World) -> None:
-        self.world = world
-        self.count = 0
-
-    async def act(self, act: str, *args: Any) -> None:
-        self.count += 1
-        try:
-            result = getattr(self, act.replace(" ", "_"))(*args)
-        except StatusError:
-            return
-        if asyncio.iscoroutine(result):
-            await result
-
-    def _plane(self, side: str) -> Plane:
-        return self.world.super if side == "super" else self.world.tenants[side]
-
-    def fail(self, side: str, code: int) -> None:
-        """The next request fails; without a code, for want of a connection."""
-        self._plane(side).failures.append(refused(code) if code else UnreachableError("connect"))
-
-    def lose_answer(self, side: str) -> None:
-        self._plane(side).lost += 1
-
-    def stall(self, side: str) -> None:
-        """No watch shows anything, until the flow."""
-        plane = self._plane(side)
-        if plane.flows.is_set():
-            plane.flows.clear()
-            plane.stalled_s = asyncio.get_running_loop().time()
-
-    def flow(self, side: str) -> None:
-        plane = self._plane(side)
-        plane.flows.set()
-        plane.stalled_s = None
-
-    def compact(self, side: str) -> None:
-        self._plane(side).storage.compact()
-
-    async def kill(self) -> None:
-        await self.world.kill_syncer()
-        self.world.start_syncer()
-
-    async def wait(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
-
-
-# To shrink a history takes minutes, and one that fails is short enough to read.
-HISTORIES = settings(
-    deadline=None,
-    phases=(Phase.explicit, Phase.reuse, Phase.generate),
-    suppress_health_check=[HealthCheck.too_slow],
-)
-
-
-# More than a cached object may have.
-TOO_MANY_LABELS = {f"label-{number}-{'x' * 30}": "x" for number in range(1_001)}
-TOO_LARGE = "too large: metadata.labels has more than 1000 entries"
-
-
-def grow(storage: Storage, resource: Resource, namespace: str, name: str) -> None:
-    """Give an object so many labels that it cannot be read."""
-    value = storage.get(resource, namespace, name)
-    value["metadata"]["labels"] = {**(value["metadata"].get("labels") or {}), **TOO_MANY_LABELS}
-    storage.replace(resource, value)
-
-
 def reports_of(plane: Plane, name: str) -> set[tuple[str, str]]:
     """Reason and message of each Event about objects of this name."""
     return {
@@ -733,10 +510,6 @@ def reports_of(plane: Plane, name: str) -> set[tuple[str, str]]:
         for each in plane.objects(EVENTS).values()
         if each["involvedObject"]["name"] == name
     }
-
-
-def refused(code: int) -> ApiError:
-    return ApiError(Status(code=code, reason="Refused", message="a fault on demand"))
 
 
 @contextlib.asynccontextmanager

@@ -9,13 +9,8 @@ import pytest
 
 from syncer.core.plan import Side
 from tests.unit.syncer import objects
-from tests.unit.syncer.worlds import (
-    DOWN,
-    TOO_LARGE,
-    World,
-    grow,
-    synced_tenant,
-)
+from tests.unit.syncer.planes import TOO_LARGE, grow
+from tests.unit.syncer.worlds import DOWN, World, synced_tenant
 
 pytestmark = pytest.mark.asyncio
 

@@ -18,17 +18,8 @@ from daemonkit.kube.resources import (
     Status,
 )
 from tests.unit.syncer import objects
-from tests.unit.syncer.worlds import (
-    EVENTS,
-    TOO_LARGE,
-    TOO_MANY_LABELS,
-    Plane,
-    World,
-    furnish,
-    reports_of,
-    running,
-    synced_tenant,
-)
+from tests.unit.syncer.planes import TOO_LARGE, TOO_MANY_LABELS, Plane
+from tests.unit.syncer.worlds import EVENTS, World, furnish, reports_of, running, synced_tenant
 
 pytestmark = pytest.mark.asyncio
 

@@ -10,7 +10,8 @@ from devkit.kube.storage import Object
 from syncer.kinds.persistent_volume import KIND as VOLUME
 from tenancy import keys
 from tests.unit.syncer import objects
-from tests.unit.syncer.worlds import CLAIMS, World, annotations_of, furnish, running, synced_tenant
+from tests.unit.syncer.planes import annotations_of
+from tests.unit.syncer.worlds import CLAIMS, World, furnish, running, synced_tenant
 
 pytestmark = pytest.mark.asyncio
 

@@ -16,16 +16,8 @@ import pytest
 from daemonkit.kube.resources import CONFIG_MAPS, NAMESPACES, Key
 from devkit.kube.storage import Object
 from tests.unit.syncer import objects
-from tests.unit.syncer.worlds import (
-    DOWN,
-    PacedWatches,
-    World,
-    annotations_of,
-    at_once,
-    furnish,
-    running,
-    sessions_of,
-)
+from tests.unit.syncer.planes import PacedWatches, annotations_of
+from tests.unit.syncer.worlds import DOWN, World, at_once, furnish, running, sessions_of
 
 pytestmark = pytest.mark.asyncio
 

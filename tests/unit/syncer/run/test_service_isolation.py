@@ -11,19 +11,9 @@ from hypothesis import strategies as st
 from daemonkit.kube.resources import NAMESPACES, PODS
 from devkit.kube.storage import Object
 from tenancy import keys, names
-from tests.unit.syncer.worlds import (
-    DOWN,
-    EVENTS,
-    FOREIGN,
-    FORGED,
-    HISTORIES,
-    MARKER,
-    Act,
-    HistoryActor,
-    World,
-    annotations_of,
-    running,
-)
+from tests.unit.syncer.histories import HISTORIES, Act, HistoryActor
+from tests.unit.syncer.planes import annotations_of
+from tests.unit.syncer.worlds import DOWN, EVENTS, FOREIGN, FORGED, MARKER, World, running
 
 pytestmark = pytest.mark.asyncio
 

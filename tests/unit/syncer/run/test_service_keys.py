@@ -6,7 +6,8 @@ import asyncio
 import pytest
 
 from daemonkit.kube.resources import NAMESPACES, VIRTUAL_CLUSTERS
-from tests.unit.syncer.worlds import EVENTS, Plane, World, running
+from tests.unit.syncer.planes import Plane
+from tests.unit.syncer.worlds import EVENTS, World, running
 
 pytestmark = pytest.mark.asyncio
 

@@ -20,7 +20,8 @@ from daemonkit.kube.resources import (
 from syncer.tenant.session import TenantSession
 from syncer.work.patrol import Patrol
 from tests.unit.syncer import objects
-from tests.unit.syncer.worlds import Plane, World, furnish, running, synced_tenant
+from tests.unit.syncer.planes import Plane
+from tests.unit.syncer.worlds import World, furnish, running, synced_tenant
 
 pytestmark = pytest.mark.asyncio
 

@@ -23,7 +23,8 @@ from devkit.kube.storage import Object
 from syncer.sources.policies import SYNC_POLICIES
 from tenancy import keys
 from tests.unit.syncer import objects
-from tests.unit.syncer.worlds import EVENTS, Plane, World, annotations_of, furnish, reports_of, running
+from tests.unit.syncer.planes import Plane, annotations_of
+from tests.unit.syncer.worlds import EVENTS, World, furnish, reports_of, running
 
 pytestmark = pytest.mark.asyncio
 

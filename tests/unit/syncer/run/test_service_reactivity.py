@@ -18,20 +18,9 @@ from daemonkit.kube.resources import ENDPOINT_SLICES, NAMESPACES, PODS, SECRETS,
 from devkit.kube.storage import Object
 from syncer.kinds.persistent_volume import KIND as VOLUME
 from tenancy import keys
-from tests.unit.syncer.worlds import (
-    CLAIMS,
-    DOWN,
-    ENDPOINTS,
-    HISTORIES,
-    MARKER,
-    Act,
-    HistoryActor,
-    Plane,
-    World,
-    annotations_of,
-    running,
-    sessions_of,
-)
+from tests.unit.syncer.histories import HISTORIES, Act, HistoryActor
+from tests.unit.syncer.planes import Plane, annotations_of
+from tests.unit.syncer.worlds import CLAIMS, DOWN, ENDPOINTS, MARKER, World, running, sessions_of
 
 pytestmark = pytest.mark.asyncio
 

@@ -13,7 +13,8 @@ from devkit.kube.storage import Object
 from devkit.kube.token_requests import claims_of
 from tenancy import keys
 from tests.unit.syncer import objects
-from tests.unit.syncer.worlds import EVENTS, Plane, World, annotations_of, furnish, refused, synced_tenant
+from tests.unit.syncer.planes import Plane, annotations_of, refused
+from tests.unit.syncer.worlds import EVENTS, World, furnish, synced_tenant
 
 pytestmark = pytest.mark.asyncio
 

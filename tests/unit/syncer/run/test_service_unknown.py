@@ -10,15 +10,8 @@ from daemonkit.kube.resources import CONFIG_MAPS, PODS, SECRETS, SERVICES, Resou
 from devkit.kube.storage import Object
 from syncer.kinds import persistent_volume
 from tests.unit.syncer import objects
-from tests.unit.syncer.worlds import (
-    CLAIMS,
-    DOWN,
-    ENDPOINTS,
-    TOO_LARGE,
-    TOO_MANY_LABELS,
-    reports_of,
-    synced_tenant,
-)
+from tests.unit.syncer.planes import TOO_LARGE, TOO_MANY_LABELS
+from tests.unit.syncer.worlds import CLAIMS, DOWN, ENDPOINTS, reports_of, synced_tenant
 
 pytestmark = pytest.mark.asyncio
 

@@ -9,7 +9,8 @@ import pytest
 from daemonkit.kube.resources import ENDPOINT_SLICES, NAMESPACES, PODS, Resource
 from devkit.kube.storage import Object
 from tests.unit.syncer import objects
-from tests.unit.syncer.worlds import ENDPOINTS, World, furnish, grow, running
+from tests.unit.syncer.planes import grow
+from tests.unit.syncer.worlds import ENDPOINTS, World, furnish, running
 
 pytestmark = pytest.mark.asyncio
 

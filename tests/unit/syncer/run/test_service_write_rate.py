@@ -12,10 +12,10 @@ from syncer.core.write_rate import REFILL_S
 from syncer.policy.limits import STORED_BYTES
 from syncer.sources.policies import SYNC_POLICIES
 from tests.unit.syncer import objects
+from tests.unit.syncer.planes import Plane
 from tests.unit.syncer.worlds import (
     ENDPOINTS,
     EVENTS,
-    Plane,
     World,
     furnish,
     reports_of,

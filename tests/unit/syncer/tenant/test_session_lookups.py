@@ -12,18 +12,8 @@ from syncer.kinds.persistent_volume import KIND as VOLUME
 from syncer.kinds.pod.volumes import token_secret_name
 from tenancy import keys
 from tests.unit.syncer import objects
-from tests.unit.syncer.worlds import (
-    BUDGETS,
-    CLAIMS,
-    ENDPOINTS,
-    EVENTS,
-    Plane,
-    World,
-    grow,
-    refused,
-    sessions_of,
-    synced_tenant,
-)
+from tests.unit.syncer.planes import Plane, grow, refused
+from tests.unit.syncer.worlds import BUDGETS, CLAIMS, ENDPOINTS, EVENTS, World, sessions_of, synced_tenant
 
 pytestmark = pytest.mark.asyncio
 

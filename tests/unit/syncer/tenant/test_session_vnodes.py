@@ -15,13 +15,8 @@ from syncer.config import VnAgentConfig
 from syncer.tenant.session import TenantSession
 from syncer.vnodes.desired import AgentAddress
 from tests.unit.syncer import objects
-from tests.unit.syncer.worlds import (
-    Plane,
-    World,
-    grow,
-    sessions_of,
-    synced_tenant,
-)
+from tests.unit.syncer.planes import Plane, grow
+from tests.unit.syncer.worlds import World, sessions_of, synced_tenant
 
 pytestmark = pytest.mark.asyncio
 

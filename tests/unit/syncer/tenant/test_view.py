@@ -12,13 +12,8 @@ from syncer.tenant.view import TenantView
 from syncer.tenant.waits import Lookup
 from tenancy import keys
 from tests.unit.syncer import objects
-from tests.unit.syncer.worlds import (
-    ENDPOINTS,
-    TOO_LARGE,
-    grow,
-    sessions_of,
-    synced_tenant,
-)
+from tests.unit.syncer.planes import TOO_LARGE, grow
+from tests.unit.syncer.worlds import ENDPOINTS, sessions_of, synced_tenant
 
 pytestmark = pytest.mark.asyncio
 

@@ -10,7 +10,8 @@ import pytest
 from daemonkit.kube.resources import NAMESPACES
 from syncer.kinds.pod.sync import ORPHAN_GRACE_S
 from tests.unit.syncer import objects
-from tests.unit.syncer.worlds import Plane, World, furnish, refused, running
+from tests.unit.syncer.planes import Plane, refused
+from tests.unit.syncer.worlds import World, furnish, running
 
 pytestmark = pytest.mark.asyncio
 
