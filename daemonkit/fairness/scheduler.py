@@ -129,8 +129,7 @@ class Account(FairShare):
     def charge_others(self, parts: "Mapping[Account, int]", whole: int) -> None:
         """This step was taken for others: charge them for what it took until now, by their parts of `whole`.
 
-        This account is charged for its steps all the same, by its own weight. Without the charge of others,
-        what it does for one of them costs that one nothing. Outside a step nobody is charged.
+        This account is charged for its steps as well, by its own weight. Outside a step this does nothing.
         """
         if self._is_in_step and whole > 0:
             took_ns = self._scheduler.used_since(self._begun_ns, self._read_ns) - self._shared_ns

@@ -7,10 +7,10 @@ all else (status pages, signals, timers), and the next slice begins with the mem
 share.
 
 A member's *place* is what it has used, divided by its weight. The lowest place of those that work is the
-*floor*, and who is more than a slice above it begins no step, even if nobody waits at the moment: the next
-step of a member on the floor is on its way, mostly, and would find the loop taken. Nobody waits for long for
-one that does not come: after HELD_SLICES iterations of the loop without any step the absent ones do not work
-any more. Who comes back begins at the floor: it has no claim on the time that it did not use.
+*floor*. A member more than a slice above it begins no step, even if no other member waits at the moment:
+the next step of a member on the floor is probably on its way. After HELD_SLICES iterations of the loop
+without any step, members that do not wait count as idle. A member that comes back begins at the floor: it has
+no claim on the time that it did not use.
 
 What a step takes is known when it has ended, and several are begun in a slice. So a turn counts as the last
 ones of its member until then, and the difference is added when it has ended.

@@ -278,7 +278,7 @@ def _body(
 
 
 def _parse_super_pod(raw: msgspec.Raw | bytes) -> CachedObject:
-    """As `_parse`, of an API server that is no tenant's: nothing is decoded that is not kept."""
+    """As `_parse`, for Pods of the super cluster: it decodes only the fields that are kept."""
     pod = deep_json.decode(_SUPER_POD, raw)
     own = pod.metadata
     if not (_is_path_name(own.name) and _is_path_name(own.namespace)):
