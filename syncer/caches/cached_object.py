@@ -223,12 +223,11 @@ def _parse(
     kind: str | None = None,
     is_planned: bool = False,
     is_shared: bool = False,
-    parts: tuple[str, ...] | None = None,
 ) -> tuple[CachedObject, Object]:
     """The object, as it is cached and as it is.
 
     With a `kind` it has the shape of that. `is_planned`: and weighs no more than a plan may. `is_shared`:
-    with the foreign fields of `parts`.
+    with its foreign fields.
     """
     # What is only skipped may have numbers that are out of range and bytes that are no UTF-8.
     value = deep_json.decode(_OBJECT, raw)
@@ -240,9 +239,8 @@ def _parse(
         raise msgspec.ValidationError(excess)
     own = value["metadata"]
     identity = msgspec.convert(own, CachedMetadata)
-    if not (_is_path_name(identity.name) and _is_path_name(identity.namespace)):
-        raise msgspec.ValidationError("a name or a namespace that no path can have")
-    foreign = foreign_fields(value, own.get("managedFields"), parts) if is_shared else None
+    _check_names(identity)
+    foreign = foreign_fields(value, own.get("managedFields")) if is_shared else None
     if foreign is None and "managedFields" not in own and FOREIGN_FIELDS not in own:
         return CachedObject(identity, bytes(raw)), value
     managed = deep_json.decode(_MANAGED, raw).metadata.managed_fields
@@ -281,8 +279,7 @@ def _parse_super_pod(raw: msgspec.Raw | bytes) -> CachedObject:
     """As `_parse`, for Pods of the super cluster: it decodes only the fields that are kept."""
     pod = deep_json.decode(_SUPER_POD, raw)
     own = pod.metadata
-    if not (_is_path_name(own.name) and _is_path_name(own.namespace)):
-        raise msgspec.ValidationError("a name or a namespace that no path can have")
+    _check_names(own)
     identity = CachedMetadata(own.name, own.namespace, own.uid, own.resource_version)
     labels, annotations = own.labels or {}, own.annotations or {}
     foreign = foreign_keys(own.managed_fields, labels, annotations)
@@ -294,6 +291,11 @@ def _parse_super_pod(raw: msgspec.Raw | bytes) -> CachedObject:
     found.tenant_uid = annotations.get(keys.UID, "")
     _note_pod(found, pod.spec, pod.status)
     return found
+
+
+def _check_names(identity: CachedMetadata) -> None:
+    if not (_is_path_name(identity.name) and _is_path_name(identity.namespace)):
+        raise msgspec.ValidationError("a name or a namespace that no path can have")
 
 
 def _is_path_name(name: str) -> bool:

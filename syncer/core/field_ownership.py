@@ -35,22 +35,21 @@ class _Entry(msgspec.Struct, frozen=True, rename="camel"):
     fields_v1: dict[str, Any] = msgspec.field(name="fieldsV1", default_factory=dict)
 
 
-def note_foreign_fields(value: Object, parts: Iterable[str] | None = None) -> Object:
+def note_foreign_fields(value: Object) -> Object:
     """Put the foreign fields of a super object in the place of its `managedFields`; returns the object.
 
-    `parts` are the fields beside `metadata` that matter; None is all. Without a record nothing is known to be
-    ours. Where all is ours nothing is noted.
+    Without a record nothing is known to be ours. Where all is ours nothing is noted.
     """
     meta = metadata(value)
     managed = meta.pop("managedFields", None)
     meta.pop(FOREIGN_FIELDS, None)
-    found = foreign_fields(value, managed, parts)
+    found = foreign_fields(value, managed)
     if found is not None:
         meta[FOREIGN_FIELDS] = found
     return value
 
 
-def foreign_fields(value: Object, managed: Any, parts: Iterable[str] | None = None) -> ForeignFields | None:
+def foreign_fields(value: Object, managed: Any) -> ForeignFields | None:
     """The foreign fields of an object with these `managedFields`; None if there are none."""
     entries = _entries(managed)
     if not entries:
@@ -63,8 +62,8 @@ def foreign_fields(value: Object, managed: Any, parts: Iterable[str] | None = No
         elif each.subresource != "status":
             others = _merged(others, each.fields_v1, 0)
     found: ForeignFields = {}
-    for name in value if parts is None else parts:
-        if name not in value or name in ("apiVersion", "kind", "metadata"):
+    for name in value:
+        if name in ("apiVersion", "kind", "metadata"):
             continue
         if name == "status" and "f:status" not in ours:
             continue  # never compared: it is a controller's own
@@ -96,32 +95,28 @@ _OWN_METADATA = msgspec.json.Decoder(_OwnMetadata)
 _NO_FIELDS = (b"", b"null", b"{}")
 
 
-def foreign_keys(
-    managed: msgspec.Raw, labels: Iterable[str], annotations: Iterable[str]
-) -> ForeignFields | None:
-    """As `foreign_fields` without parts, by the JSON of `managedFields`, of which nothing else is decoded.
+def foreign_keys(managed: msgspec.Raw, labels: Object, annotations: Object) -> ForeignFields | None:
+    """As `foreign_fields` of an object that has metadata alone, by the JSON of its `managedFields`.
 
-    It is empty where an object has none.
+    That is empty where an object has none. Nothing else of it is decoded.
     """
-    own: list[_OwnKeys] = []
+    own_labels: Object = {}
+    own_annotations: Object = {}
     has_entries = False
     try:
         for each in (deep_json.decode(_RAW_ENTRIES, managed) if managed else None) or ():
             has_fields = bytes(each.fields_v1) not in _NO_FIELDS
             has_entries |= has_fields
             if has_fields and each.manager in MANAGERS:
-                own.append(deep_json.decode(_OWN_METADATA, each.fields_v1).metadata)
+                own = deep_json.decode(_OWN_METADATA, each.fields_v1).metadata
+                own_labels |= own.labels
+                own_annotations |= own.annotations
     except msgspec.ValidationError:
         return _WHOLE  # as without a record
     if not has_entries:
         return _WHOLE
-    found = {
-        "labels": {key: _WHOLE for key in labels if not any(f"f:{key}" in each.labels for each in own)},
-        "annotations": {
-            key: _WHOLE for key in annotations if not any(f"f:{key}" in each.annotations for each in own)
-        },
-    }
-    found = {field: names for field, names in found.items() if names}
+    ours = {"f:labels": own_labels, "f:annotations": own_annotations}
+    found = _foreign_metadata({"labels": labels, "annotations": annotations}, ours)
     return {"metadata": found} if found else None
 
 

@@ -117,10 +117,10 @@ _ENTRIES = st.fixed_dictionaries(
 def test_foreign_keys_are_the_foreign_fields_of_metadata(
     managed: list[Object] | None, labels: Object | None, annotations: Object | None
 ) -> None:
-    value: Object = {"metadata": {"labels": labels, "annotations": annotations}, "spec": {"nodeName": "n"}}
+    value: Object = {"metadata": {"labels": labels, "annotations": annotations}}
     encoded = msgspec.Raw(b"" if managed is None else msgspec.json.encode(managed))
     found = foreign_keys(encoded, labels or {}, annotations or {})
-    assert found == foreign_fields(value, managed, parts=())
+    assert found == foreign_fields(value, managed)
 
 
 @pytest.mark.parametrize("managed", [[{"manager": 1}], {}, [{"manager": "syncer", "fieldsV1": [1]}], None])
