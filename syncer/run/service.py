@@ -27,6 +27,7 @@ from syncer.kinds import table
 from syncer.kinds.port import SYSTEM_NAMESPACE, KindSync
 from syncer.metrics import SyncerMetrics
 from syncer.networks.controller import NetworkController
+from syncer.policy.sync_policy import PolicyUnusable, SyncPolicy
 from syncer.run.attachments import Attachments
 from syncer.run.live_metrics import LiveParts, add_live_metrics
 from syncer.run.reachability import Reachability
@@ -36,7 +37,7 @@ from syncer.sharding.port import SoleOwner
 from syncer.sharding.replica import Replica
 from syncer.sources.conditions import ClusterCondition, ConditionWriter
 from syncer.sources.directory import DirectorySource
-from syncer.sources.policies import Policies
+from syncer.sources.policies import DEFAULT_NAME, Policies
 from syncer.sources.port import (
     UNUSABLE_REASONS,
     Reachable,
@@ -62,6 +63,7 @@ from syncer.work.reports import TenantReports
 from syncer.work.slots import Slots
 from syncer.work.token_sync import TokenSync
 from syncer.work.vnode_sync import VNodeSync
+from tenancy.super_namespaces import SuperNamespaceOwner
 
 _LOOKED_AT = frozenset({API_SERVER, CLUSTER_NETWORKS, DRAIN})
 # A start that is not ready by then reports ready to systemd all the same; `/readyz` names what is missing.
@@ -172,6 +174,7 @@ class SyncerService:
             self._ownership,
             lambda: self._keys,
             self._is_attached,
+            self._policy_of,
             interval_s=config.patrol.interval_seconds,
         )
         self._policies = Policies(self._meta_client, self._policies_changed)
@@ -442,6 +445,18 @@ class SyncerService:
     def _is_attached(self, key: str) -> bool:
         session = self._attachments.sessions.get(key)
         return session is not None and session.is_attached
+
+    def _policy_of(self, owner: SuperNamespaceOwner) -> SyncPolicy | PolicyUnusable:
+        """By which policy the objects of a super namespace are judged, also of a tenant without a session."""
+        session = self._attachments.sessions.get(owner.key)
+        if session is not None and owner.is_of(session.tenant.key, session.tenant.uid):
+            return session.last_known_policy
+        if isinstance(self._source, DirectorySource):
+            return self._policies.named(("", DEFAULT_NAME))
+        where = self._source.policy_of(owner)
+        return (
+            PolicyUnusable("its VirtualCluster is unknown") if where is None else self._policies.named(where)
+        )
 
     def _owns(self, key: str, super_namespace: str) -> bool:
         session = self._attachments.sessions.get(key)

@@ -7,7 +7,7 @@ import msgspec
 
 from daemonkit.kube import deep_json
 from daemonkit.kube.reflector import Reflector, Timing, Transport
-from daemonkit.kube.resources import ObjectMeta, Resource
+from daemonkit.kube.resources import Key, ObjectMeta, Resource
 from daemonkit.kube.store import Change
 from syncer.core.objects import Object
 from syncer.core.tenant_cluster import TenantCluster
@@ -68,17 +68,21 @@ class Policies:
 
         A tenant whose VirtualCluster names no policy has the one named `default`, or else the built-in one.
         """
+        return self.named((tenant.vc_namespace, tenant.policy))
+
+    def named(self, where: Key) -> SyncPolicy | PolicyUnusable:
+        """As `of`, by the policy's namespace and name."""
         if not self._has_synced:
             return PolicyUnusable("SyncPolicies are not synced")
-        where = (tenant.vc_namespace, tenant.policy)
+        name = where[1]
         found = self.reflector.objects.get(where)
         if found is not None:
             if isinstance(found.parsed, SyncPolicy):
                 return found.parsed
-            return PolicyUnusable(f"SyncPolicy {tenant.policy}: {'; '.join(found.parsed)}")
+            return PolicyUnusable(f"SyncPolicy {name}: {'; '.join(found.parsed)}")
         problem = self.reflector.undecodable.get(where)
         if problem is not None:
-            return PolicyUnusable(f"SyncPolicy {tenant.policy}: {problem}")
-        if tenant.policy == DEFAULT_NAME:
+            return PolicyUnusable(f"SyncPolicy {name}: {problem}")
+        if name == DEFAULT_NAME:
             return DEFAULT
-        return PolicyUnusable(f"SyncPolicy {tenant.policy} does not exist")
+        return PolicyUnusable(f"SyncPolicy {name} does not exist")

@@ -117,7 +117,7 @@ def tenant_of(
             _prefixes(cluster.spec.transparent_meta_prefixes),
             _prefixes(cluster.spec.opaque_meta_prefixes),
             weight,
-            meta.annotations.get(keys.SYNC_POLICY, "default"),
+            policy_name_of(cluster),
             meta.annotations.get(keys.RELEASE_HELD, ""),
         ),
         access,
@@ -155,6 +155,11 @@ def key_of(cluster: VirtualCluster) -> str | names.Refused:
     """The cluster key of a VirtualCluster, or why it can have none."""
     meta = cluster.metadata
     return names.cluster_key(meta.namespace, meta.name, meta.uid, cluster.status.cluster_namespace)
+
+
+def policy_name_of(cluster: VirtualCluster) -> str:
+    """The name of its SyncPolicy, which is in its own namespace."""
+    return cluster.metadata.annotations.get(keys.SYNC_POLICY, "default")
 
 
 def _access(cluster: VirtualCluster, secret: KubeconfigSecret | str | None) -> Access:

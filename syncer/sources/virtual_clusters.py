@@ -25,10 +25,12 @@ from syncer.sources.virtual_cluster import (
     VirtualCluster,
     is_served,
     key_of,
+    policy_name_of,
     secret_of,
     source_of,
     tenant_of,
 )
+from tenancy.super_namespaces import SuperNamespaceOwner
 
 # Each is a watch.
 MAX_SECRET_NAMES = 64
@@ -109,6 +111,18 @@ class VirtualClusterSource:
         """The cluster keys of all that can be read, whether they are served or not."""
         found = (key_of(each) for each in self._clusters.objects.values())
         return frozenset(each for each in found if isinstance(each, str))
+
+    def policy_of(self, owner: SuperNamespaceOwner) -> Key | None:
+        """The namespace and name of its tenant's SyncPolicy, whether that is served or not.
+
+        None if no VirtualCluster that can be read is that tenant's.
+        """
+        found = [
+            (each.metadata.namespace, policy_name_of(each))
+            for each in self._clusters.objects.values()
+            if isinstance(key := key_of(each), str) and owner.is_of(key, each.metadata.uid)
+        ]
+        return found[0] if len(found) == 1 else None
 
     @property
     def deleted_uids(self) -> frozenset[str]:

@@ -116,6 +116,8 @@ class TenantSession:
         self._policy = policy
         self.last_policy = DEFAULT if isinstance(policy, PolicyUnusable) else policy
         """What is in the super cluster was translated by it: it stands while there is no policy."""
+        self.last_known_policy = policy
+        """The last that could be read, or why none was: what is below was judged by it."""
         self.account = account
         """Pays for all that is done for the tenant, and ends with the session."""
         self.tasks = Tasks(
@@ -197,7 +199,7 @@ class TenantSession:
             return False
         self._policy = policy
         if isinstance(policy, SyncPolicy):
-            self.last_policy = policy
+            self.last_policy = self.last_known_policy = policy
         self.start_quota()
         self.forget_verified()
         return True

@@ -7,6 +7,7 @@ with the tenant, if it may.
 """
 
 import asyncio
+import functools
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
@@ -21,7 +22,8 @@ from syncer.core.objects import Object, annotations_of
 from syncer.kinds import endpoint_slice, endpoints
 from syncer.policy import addresses
 from syncer.policy.addresses import CountedNetworks
-from syncer.policy.endpoints import is_of_api_server
+from syncer.policy.endpoints import is_of_api_server, refusals
+from syncer.policy.sync_policy import PolicyUnusable, SyncPolicy
 from syncer.sharding.fenced_client import CheckedRequester, FencedClient
 from syncer.sharding.port import TenantOwnership
 from tenancy import keys
@@ -38,38 +40,69 @@ _log = logs.get(__name__)
 
 
 def has_foreign_address(
-    value: Object, own: Collection[str], key: str, holders: Mapping[str, str], cluster: CountedNetworks
+    value: Object,
+    policy: SyncPolicy | PolicyUnusable,
+    own: Collection[str],
+    pods: Callable[[str], Collection[str] | None],
+    key: str,
+    holders: Mapping[str, str],
+    cluster: CountedNetworks,
 ) -> bool:
-    """Whether Endpoints or a slice lead to what is not their tenant's, whose cluster key is `key`.
+    """Whether Endpoints or a slice lead to what may not be their tenant's, whose cluster key is `key`.
 
-    `own` are the addresses of the tenant's pods there, `holders` the keys of those that hold an address now,
-    `cluster` is what the super cluster has itself. An entry that names a pod has an own address; another one
-    may lead out of the cluster, but neither to a pod of another tenant nor to one of nobody's.
+    `own` are the addresses of the tenant's pods there, `pods` gives those of one, None if it is gone;
+    `holders` are the keys of those that hold an address now, `cluster` is what the super cluster has itself.
+    With a policy it is what a plan refuses, and another tenant's pod unless the policy opens it. Without one
+    nobody knows what a former one had opened: then it is what none can open, another tenant's pod, and a pod
+    of the tenant's own that is gone.
     """
-    # Where the tenant's API server is, which may be a pod or a node, is known with a session alone.
-    networks = CountedNetworks() if is_of_api_server(value) else cluster
-    return any(_is_foreign(*entry, own, key, holders, networks) for entry in _entries(value))
+    if isinstance(policy, SyncPolicy):
+        if not refusals(value, policy, own, (), lambda: cluster):
+            opened = CountedNetworks(policy.endpoints.allowed_cidrs)
+            return any(_is_foreign_pod(each, key, holders, opened) for each, _ in _entries(value))
+        if not is_of_api_server(value):
+            return True
+        # Where the tenant's API server is, which may be a pod or a node, is known with a session alone.
+    return any(_is_foreign(*entry, own, pods, key, holders) for entry in _entries(value))
 
 
 def _is_foreign(
     address: str,
-    is_of_pod: bool,
+    pod: str | None,
     own: Collection[str],
+    pods: Callable[[str], Collection[str] | None],
     key: str,
     holders: Mapping[str, str],
-    networks: CountedNetworks,
 ) -> bool:
-    # One address has many texts, and those of pods are in the canonical form.
     parsed = addresses.parse(address)
-    text = address if parsed is None else str(parsed)
-    if text in own:
+    if _text(address) in own:
         return False
-    is_of_cluster = parsed is not None and networks.longest_prefix(parsed) is not None
-    return is_of_pod or holders.get(text, key) != key or is_of_cluster
+    if parsed is not None and addresses.is_never_allowed(parsed):
+        return True
+    # A pod in its node's network has no address of its own: the policy may have opened the node's.
+    is_of_ended_pod = pod is not None and pods(pod) != ()
+    return is_of_ended_pod or _is_foreign_pod(address, key, holders, CountedNetworks())
+
+
+def _is_foreign_pod(address: str, key: str, holders: Mapping[str, str], opened: CountedNetworks) -> bool:
+    """Whether another tenant's pod holds an address that is not opened."""
+    if holders.get(_text(address), key) == key:
+        return False
+    parsed = addresses.parse(address)
+    return parsed is None or opened.longest_prefix(parsed) is None
+
+
+def _text(address: str) -> str:
+    """One address has many texts, and those of pods are in the canonical form."""
+    parsed = addresses.parse(address)
+    return address if parsed is None else str(parsed)
 
 
 class EndpointCheck:
-    """`keys` are those of all tenants; `is_attached` says of a key whether plans are made for it."""
+    """`tenant_keys` are those of all tenants; `is_attached` says of a key whether plans are made for it.
+
+    `policy_of` gives the SyncPolicy by which what a super namespace has is judged, or why none is known.
+    """
 
     def __init__(
         self,
@@ -78,6 +111,7 @@ class EndpointCheck:
         ownership: TenantOwnership,
         tenant_keys: Callable[[], Collection[str]],
         is_attached: Callable[[str], bool],
+        policy_of: Callable[[SuperNamespaceOwner], SyncPolicy | PolicyUnusable],
         *,
         interval_s: float,
     ) -> None:
@@ -86,6 +120,7 @@ class EndpointCheck:
         self._ownership = ownership
         self._keys = tenant_keys
         self._is_attached = is_attached
+        self._policy_of = policy_of
         self._interval_s = interval_s
 
     async def run(self) -> None:
@@ -97,33 +132,47 @@ class EndpointCheck:
 
     async def patrol(self) -> None:
         """Look once."""
-        holders: dict[str, str] = {}
-        has_looked = False
+        holders: dict[str, str] | None = None
+        policies: dict[tuple[str, str], SyncPolicy | PolicyUnusable] = {}
         for kind, resource in _KINDS.items():
             for count, (where, cached) in enumerate(list(self._super.objects(kind).items()), 1):
                 if count % _BATCH == 0:
                     await asyncio.sleep(0)
-                key = self._owner_to_check(where[0])
-                if key is None:
+                owner = self._owner_to_check(where[0])
+                if owner is None:
                     continue
-                if not has_looked:
-                    holders, has_looked = await self._pod_addresses(), True
+                if holders is None:
+                    holders = await self._pod_addresses()
+                tenant = owner.key, owner.vc_uid
+                if tenant not in policies:
+                    policies[tenant] = self._policy_of(owner)
                 await asyncio.sleep(0)  # one of a thousand endpoints takes milliseconds
                 value = cached.load()
-                if annotations_of(value).get(keys.CLUSTER) != key or not annotations_of(value).get(keys.UID):
+                notes = annotations_of(value)
+                if notes.get(keys.CLUSTER) != owner.key or not notes.get(keys.UID):
                     continue  # of a controller of the super cluster, which keeps it true
-                own, cluster = self._super.pod_addresses(where[0]), self._super.cluster_networks
-                meta = {"namespace": annotations_of(value).get(keys.NAMESPACE), "name": where[1]}
-                if has_foreign_address({**value, "metadata": meta}, own, key, holders, cluster):
-                    await self._delete(key, resource, where, cached)
+                meta = {"namespace": notes.get(keys.NAMESPACE), "name": where[1]}
+                if has_foreign_address(
+                    {**value, "metadata": meta},
+                    policies[tenant],
+                    self._super.pod_addresses(where[0]),
+                    functools.partial(self._addresses_of, where[0]),
+                    owner.key,
+                    holders,
+                    self._super.cluster_networks,
+                ):
+                    await self._delete(owner.key, resource, where, cached)
 
-    def _owner_to_check(self, super_namespace: str) -> str | None:
-        """The key of the tenant that a super namespace is of, if this process has it and makes no plans."""
+    def _owner_to_check(self, super_namespace: str) -> SuperNamespaceOwner | None:
+        """The tenant that a super namespace is of, if this process has it and makes no plans."""
         owner = self._super.owner(super_namespace)
         if not isinstance(owner, SuperNamespaceOwner) or self._is_attached(owner.key):
             return None
-        is_ours = owner.key in self._keys() and self._ownership.may_write(owner.key)
-        return owner.key if is_ours else None
+        return owner if owner.key in self._keys() and self._ownership.may_write(owner.key) else None
+
+    def _addresses_of(self, super_namespace: str, name: str) -> Collection[str] | None:
+        found = self._super.objects("Pod").get((super_namespace, name))
+        return None if found is None else found.addresses
 
     async def _pod_addresses(self) -> dict[str, str]:
         """Of each address that a tenant's pod holds the tenant's key."""
@@ -156,17 +205,19 @@ class EndpointCheck:
         )
 
 
-def _entries(value: Object) -> Iterator[tuple[str, bool]]:
-    """Each address, and whether it names a pod."""
+def _entries(value: Object) -> Iterator[tuple[str, str | None]]:
+    """Each address, and the pod that it names, if it names one."""
     for each in value.get("endpoints") or ():
         for address in each.get("addresses") or ():
-            yield str(address), _is_of_pod(each)
+            yield str(address), _pod_of(each)
     for subset in value.get("subsets") or ():
         for field in ("addresses", "notReadyAddresses"):
             for each in subset.get(field) or ():
-                yield str(each.get("ip")), _is_of_pod(each)
+                yield str(each.get("ip")), _pod_of(each)
 
 
-def _is_of_pod(entry: Mapping[str, Any]) -> bool:
+def _pod_of(entry: Mapping[str, Any]) -> str | None:
     target = entry.get("targetRef")
-    return isinstance(target, dict) and target.get("kind") == "Pod"
+    if not isinstance(target, dict) or target.get("kind") != "Pod":
+        return None
+    return str(target.get("name", ""))
