@@ -18,6 +18,7 @@ from syncer.kinds import upward
 from syncer.kinds.downward import plan_down, plan_removal, plan_stay, refused_deletions, start
 from syncer.kinds.metadata import translate_selector
 from syncer.kinds.port import KindSync, SameName, Scope
+from syncer.policy.sync_policy import SyncPolicy
 
 KIND = SyncedKind(Resource("policy", "v1", "poddisruptionbudgets"), "PodDisruptionBudget")
 WAITS_FOR_STATUS = "BudgetNotObserved"
@@ -42,12 +43,18 @@ class PodDisruptionBudgetSync(SameName):
         return refused_deletions(KIND, found, key[0], view) if _stays(key[0], view) else ()
 
 
+def may_stay(policy: SyncPolicy, drain_s: float) -> bool:
+    """Whether budgets may be in the super cluster while the drain of a node lasts for so long."""
+    most_s = policy.pod_disruption_budgets.max_drain_seconds
+    return most_s > 0 and drain_s <= most_s
+
+
 def _stays(namespace: str, view: View) -> tuple[Change, ...]:
     most_s = view.policy.pod_disruption_budgets.max_drain_seconds
     field = "SyncPolicy field spec.podDisruptionBudgets.maxDrainSeconds"
     if most_s == 0:
         return (Change("spec", f"stays in this cluster: {field} is 0"),)
-    if view.drain_seconds(namespace) <= most_s:
+    if may_stay(view.policy, view.drain_seconds(namespace)):
         return ()
     why = (
         f"a node that runs pods of namespace {namespace} has been cordoned for more than {most_s} s ({field})"

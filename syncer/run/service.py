@@ -54,6 +54,8 @@ from syncer.tenant.deletions import SyncKey
 from syncer.tenant.owned_namespaces import NAMESPACE
 from syncer.tenant.session import SessionSurroundings, TenantSession
 from syncer.work.action_writer import ActionWriter
+from syncer.work.budget_check import BudgetCheck
+from syncer.work.detached import DetachedTenants
 from syncer.work.endpoint_check import EndpointCheck
 from syncer.work.engine import SLOTS, Engine
 from syncer.work.orphans import OrphanCollector
@@ -168,15 +170,12 @@ class SyncerService:
             clock=self._outside.monotonic,
         )
         self._orphans = self._make_orphans()
-        self._endpoint_check = EndpointCheck(
-            self._client,
-            self._super,
-            self._ownership,
-            lambda: self._keys,
-            self._is_attached,
-            self._policy_of,
-            interval_s=config.patrol.interval_seconds,
+        detached = DetachedTenants(
+            self._client, self._super, self._ownership, lambda: self._keys, self._is_attached, self._policy_of
         )
+        interval_s = config.patrol.interval_seconds
+        self._endpoint_check = EndpointCheck(self._super, detached, interval_s=interval_s)
+        self._budget_check = BudgetCheck(self._super, detached, interval_s=interval_s)
         self._policies = Policies(self._meta_client, self._policies_changed)
         self._report = StatusReport(
             self._attachments,
@@ -301,6 +300,7 @@ class SyncerService:
         if self._orphans is not None:
             self._tasks.spawn(self._orphans.run(), "orphans")
         self._tasks.spawn(self._system.run(self._endpoint_check.run()), "endpoint check")
+        self._tasks.spawn(self._system.run(self._budget_check.run()), "budget check")
         self._vnodes.start(self._tasks)
         self._tokens.start(self._tasks)
         self._tasks.spawn(self._engine.run(), "engine")

@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Deletes Endpoints and EndpointSlices of tenants that nobody plans for, if they lead to what is not theirs.
 
-Plans keep them true, but a tenant whose API server was away when the syncer started has none, nor has one
-that does not run. Its pods end meanwhile, and their addresses become others'. What is deleted comes again
-with the tenant, if it may.
+Plans keep them true. Without them the tenant's pods end, and their addresses become others'.
 """
 
 import asyncio
@@ -11,12 +9,7 @@ import functools
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
-import msgspec
-
-from daemonkit import logs
-from daemonkit.kube.client import ApiError, UnreachableError
-from daemonkit.kube.resources import ENDPOINT_SLICES, Key, Resource
-from syncer.caches.cached_object import CachedObject
+from daemonkit.kube.resources import ENDPOINT_SLICES, Resource
 from syncer.caches.super_cluster import SuperCaches
 from syncer.core.objects import Object, annotations_of
 from syncer.kinds import endpoint_slice, endpoints
@@ -24,8 +17,7 @@ from syncer.policy import addresses
 from syncer.policy.addresses import CountedNetworks
 from syncer.policy.endpoints import is_of_api_server, refusals
 from syncer.policy.sync_policy import PolicyUnusable, SyncPolicy
-from syncer.sharding.fenced_client import CheckedRequester, FencedClient
-from syncer.sharding.port import TenantOwnership
+from syncer.work.detached import DetachedTenants, is_of
 from tenancy import keys
 from tenancy.super_namespaces import SuperNamespaceOwner
 
@@ -35,8 +27,7 @@ _KINDS: Mapping[str, Resource] = {
     endpoints.KIND.kind: endpoints.KIND.resource,
     endpoint_slice.KIND.kind: ENDPOINT_SLICES,
 }
-
-_log = logs.get(__name__)
+_WHY = "it led to what is not the tenant's"
 
 
 def has_foreign_address(
@@ -99,28 +90,11 @@ def _text(address: str) -> str:
 
 
 class EndpointCheck:
-    """`tenant_keys` are those of all tenants; `is_attached` says of a key whether plans are made for it.
+    """Looks at an interval, of which `interval_s` is the length."""
 
-    `policy_of` gives the SyncPolicy by which what a super namespace has is judged, or why none is known.
-    """
-
-    def __init__(
-        self,
-        client: CheckedRequester,
-        super_cluster: SuperCaches,
-        ownership: TenantOwnership,
-        tenant_keys: Callable[[], Collection[str]],
-        is_attached: Callable[[str], bool],
-        policy_of: Callable[[SuperNamespaceOwner], SyncPolicy | PolicyUnusable],
-        *,
-        interval_s: float,
-    ) -> None:
-        self._client = client
+    def __init__(self, super_cluster: SuperCaches, detached: DetachedTenants, *, interval_s: float) -> None:
         self._super = super_cluster
-        self._ownership = ownership
-        self._keys = tenant_keys
-        self._is_attached = is_attached
-        self._policy_of = policy_of
+        self._detached = detached
         self._interval_s = interval_s
 
     async def run(self) -> None:
@@ -133,42 +107,31 @@ class EndpointCheck:
     async def patrol(self) -> None:
         """Look once."""
         holders: dict[str, str] | None = None
-        policies: dict[tuple[str, str], SyncPolicy | PolicyUnusable] = {}
+        policy_of = self._detached.policies()
         for kind, resource in _KINDS.items():
             for count, (where, cached) in enumerate(list(self._super.objects(kind).items()), 1):
                 if count % _BATCH == 0:
                     await asyncio.sleep(0)
-                owner = self._owner_to_check(where[0])
+                owner = self._detached.owner(where[0])
                 if owner is None:
                     continue
                 if holders is None:
                     holders = await self._pod_addresses()
-                tenant = owner.key, owner.vc_uid
-                if tenant not in policies:
-                    policies[tenant] = self._policy_of(owner)
                 await asyncio.sleep(0)  # one of a thousand endpoints takes milliseconds
                 value = cached.load()
-                notes = annotations_of(value)
-                if notes.get(keys.CLUSTER) != owner.key or not notes.get(keys.UID):
-                    continue  # of a controller of the super cluster, which keeps it true
-                meta = {"namespace": notes.get(keys.NAMESPACE), "name": where[1]}
+                if not is_of(value, owner):
+                    continue
+                meta = {"namespace": annotations_of(value).get(keys.NAMESPACE), "name": where[1]}
                 if has_foreign_address(
                     {**value, "metadata": meta},
-                    policies[tenant],
+                    policy_of(owner),
                     self._super.pod_addresses(where[0]),
                     functools.partial(self._addresses_of, where[0]),
                     owner.key,
                     holders,
                     self._super.cluster_networks,
                 ):
-                    await self._delete(owner.key, resource, where, cached)
-
-    def _owner_to_check(self, super_namespace: str) -> SuperNamespaceOwner | None:
-        """The tenant that a super namespace is of, if this process has it and makes no plans."""
-        owner = self._super.owner(super_namespace)
-        if not isinstance(owner, SuperNamespaceOwner) or self._is_attached(owner.key):
-            return None
-        return owner if owner.key in self._keys() and self._ownership.may_write(owner.key) else None
+                    await self._detached.delete(owner.key, resource, where, cached, _WHY)
 
     def _addresses_of(self, super_namespace: str, name: str) -> Collection[str] | None:
         found = self._super.objects("Pod").get((super_namespace, name))
@@ -184,25 +147,6 @@ class EndpointCheck:
             if count % (16 * _BATCH) == 0:
                 await asyncio.sleep(0)
         return found
-
-    async def _delete(self, key: str, resource: Resource, where: Key, cached: CachedObject) -> None:
-        meta = cached.metadata
-        conditions = {"uid": meta.uid, "resourceVersion": meta.resource_version}
-        options = {"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": conditions}
-        client = FencedClient(self._client, self._ownership, key)
-        try:
-            await client.request("DELETE", resource.path(*where), {}, msgspec.json.encode(options))
-        except (ApiError, UnreachableError) as error:
-            _log.warning(
-                "foreign endpoints are not deleted yet", tenant=key, object="/".join(where), reason=error
-            )
-            return
-        _log.warning(
-            "endpoints deleted: they led to what is not the tenant's, and no plans are made for it",
-            tenant=key,
-            resource=str(resource),
-            object="/".join(where),
-        )
 
 
 def _entries(value: Object) -> Iterator[tuple[str, str | None]]:

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tenants for which nobody makes plans, and how what may not be there is deleted in their place.
+
+One whose API server was away when the syncer started has no plans, nor has one that does not run. Who checks
+what such tenants have deletes only what harms others, and it comes again with the tenant, if it may.
+"""
+
+from collections.abc import Callable, Collection
+
+import msgspec
+
+from daemonkit import logs
+from daemonkit.kube.client import ApiError, UnreachableError
+from daemonkit.kube.resources import Key, Resource
+from syncer.caches.cached_object import CachedObject
+from syncer.caches.super_cluster import SuperCaches
+from syncer.core.objects import Object, annotations_of, is_deleting
+from syncer.policy.sync_policy import PolicyUnusable, SyncPolicy
+from syncer.sharding.fenced_client import CheckedRequester, FencedClient
+from syncer.sharding.port import TenantOwnership
+from tenancy import keys
+from tenancy.super_namespaces import SuperNamespaceOwner
+
+_log = logs.get(__name__)
+
+PolicyOf = Callable[[SuperNamespaceOwner], SyncPolicy | PolicyUnusable]
+"""Gives the SyncPolicy by which what a super namespace has is judged, or why none is known."""
+
+
+class DetachedTenants:
+    """`tenant_keys` are those of all tenants; `is_attached` says of a key whether plans are made for it."""
+
+    def __init__(
+        self,
+        client: CheckedRequester,
+        super_cluster: SuperCaches,
+        ownership: TenantOwnership,
+        tenant_keys: Callable[[], Collection[str]],
+        is_attached: Callable[[str], bool],
+        policy_of: PolicyOf,
+    ) -> None:
+        self._client = client
+        self._super = super_cluster
+        self._ownership = ownership
+        self._keys = tenant_keys
+        self._is_attached = is_attached
+        self._policy_of = policy_of
+
+    def owner(self, super_namespace: str) -> SuperNamespaceOwner | None:
+        """The tenant that a super namespace is of, if this process has it and makes no plans."""
+        owner = self._super.owner(super_namespace)
+        if not isinstance(owner, SuperNamespaceOwner) or self._is_attached(owner.key):
+            return None
+        return owner if owner.key in self._keys() and self._ownership.may_write(owner.key) else None
+
+    def policies(self) -> PolicyOf:
+        """What gives the policies for one patrol: each tenant's is looked for once."""
+        found: dict[tuple[str, str], SyncPolicy | PolicyUnusable] = {}
+
+        def policy_of(owner: SuperNamespaceOwner) -> SyncPolicy | PolicyUnusable:
+            tenant = owner.key, owner.vc_uid
+            if tenant not in found:
+                found[tenant] = self._policy_of(owner)
+            return found[tenant]
+
+        return policy_of
+
+    async def delete(self, key: str, resource: Resource, where: Key, cached: CachedObject, why: str) -> None:
+        """Delete a tenant's super object, if it is still the cached one; `why` is for the log."""
+        meta = cached.metadata
+        conditions = {"uid": meta.uid, "resourceVersion": meta.resource_version}
+        options = {"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": conditions}
+        client = FencedClient(self._client, self._ownership, key)
+        about = {"tenant": key, "resource": str(resource), "object": "/".join(where), "why": why}
+        try:
+            await client.request("DELETE", resource.path(*where), {}, msgspec.json.encode(options))
+        except (ApiError, UnreachableError) as error:
+            _log.warning("an object without plans is not deleted yet", **about, reason=error)
+        else:
+            _log.warning("an object without plans was deleted", **about)
+
+
+def is_of(value: Object, owner: SuperNamespaceOwner) -> bool:
+    """Whether a super object is a tenant's to be deleted.
+
+    What has other annotations is of a controller of the super cluster, which keeps it true.
+    """
+    notes = annotations_of(value)
+    return notes.get(keys.CLUSTER) == owner.key and bool(notes.get(keys.UID)) and not is_deleting(value)
