@@ -5,6 +5,7 @@ import asyncio
 import dataclasses
 import socket
 import time
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 from devkit.kubelet.replies import (
@@ -26,7 +27,6 @@ _READ_BYTES = 65536
 _WRITE_BYTES = 128 * 1024
 # What a peer may send ahead of its turn before this end only counts it.
 _AHEAD_LIMIT_BYTES = 4 * 1024 * 1024
-_FOLLOW_POLL_S = 0.02
 _CLOSE_DEADLINE_S = 2.0
 
 
@@ -37,6 +37,7 @@ class ReplySource(Protocol):
 
     def answer(self, exchange: Exchange) -> FakeReply: ...
     def log_lines(self, key: tuple[str, str, str]) -> list[str]: ...
+    def until_next_line(self, until: asyncio.Timeout) -> AbstractContextManager[None]: ...
 
 
 class FakeKubeletConnection:
@@ -79,12 +80,12 @@ class FakeKubeletConnection:
             return False
         return await self._send(exchange, self._kubelet.answer(exchange))
 
-    async def _read(self, timeout_s: float | None = None) -> bytes:
+    async def _read(self, until: asyncio.Timeout | None = None) -> bytes:
         """Some bytes; empty at EOF and when the time is up."""
         if self._is_eof:
             return b""
         try:
-            async with asyncio.timeout(timeout_s):
+            async with until or asyncio.timeout(None):
                 data = await self._reader.read(_READ_BYTES)
         except TimeoutError:
             return b""
@@ -121,9 +122,11 @@ class FakeKubeletConnection:
         """Pass time while recording what the peer sends; returns early when it leaves."""
         end = time.monotonic() + seconds
         while (left := end - time.monotonic()) > 0 and not self._is_eof:
-            data = await self._read(left)
-            if len(self._ahead) < _AHEAD_LIMIT_BYTES:
-                self._ahead += data
+            self._keep(await self._read(asyncio.timeout(left)))
+
+    def _keep(self, data: bytes) -> None:
+        if len(self._ahead) < _AHEAD_LIMIT_BYTES:
+            self._ahead += data
 
     async def _send(self, exchange: Exchange, reply: FakeReply) -> bool:
         if reply.delay_s:
@@ -166,10 +169,15 @@ class FakeKubeletConnection:
     async def _follow(self, key: tuple[str, str, str], sent: int) -> None:
         while not self._is_eof:
             # Others append to the list while these are written.
-            for line in self._kubelet.log_lines(key)[sent:]:
-                await self._write(chunk(f"{line}\n".encode()))
-                sent += 1
-            await self._wait(_FOLLOW_POLL_S)
+            while lines := self._kubelet.log_lines(key)[sent:]:
+                for line in lines:
+                    await self._write(chunk(f"{line}\n".encode()))
+                sent += len(lines)
+            # Not polled: 300 followed logs would take all the time of this thread. No await from where the
+            # lines were read: what is appended after that ends the read.
+            until = asyncio.timeout(None)
+            with self._kubelet.until_next_line(until):
+                self._keep(await self._read(until))
 
     async def _tunnel(self, exchange: Exchange, reply: FakeReply) -> bool:
         if reply.first_bytes:

@@ -12,7 +12,7 @@ import socket
 import ssl
 import struct
 import threading
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from functools import partial
 from typing import Any, TypeVar
 
@@ -85,6 +85,8 @@ class FakeKubelet:
         self._speaks_websocket_v5 = speaks_websocket_v5
         self._logs: dict[tuple[str, str, str], list[str]] = {}
         self._previous: dict[tuple[str, str, str], list[str]] = {}
+        # Of reads beside followed logs: they end at each line that is appended.
+        self._until_next_line: set[asyncio.Timeout] = set()
         # By number, with an event that is set at the connection's end.
         self._open: dict[int, tuple[asyncio.StreamWriter, asyncio.Event]] = {}
         self._server: asyncio.Server | None = None
@@ -133,6 +135,13 @@ class FakeKubelet:
     def append_log(self, namespace: str, pod: str, container: str, line: str) -> None:
         """Add a line to a container's log; follows that are open get it."""
         self._logs.setdefault((namespace, pod, container), []).append(line)
+        if self._thread is not None:
+            self._loop.call_soon_threadsafe(self._end_waits)
+
+    def _end_waits(self) -> None:
+        for each in self._until_next_line:
+            each.reschedule(self._loop.time())
+        self._until_next_line.clear()
 
     def set_previous_log(self, namespace: str, pod: str, container: str, *lines: str) -> None:
         """Set the log of a container's previous run."""
@@ -210,3 +219,12 @@ class FakeKubelet:
 
     def log_lines(self, key: tuple[str, str, str]) -> list[str]:
         return self._logs.get(key, [])
+
+    @contextlib.contextmanager
+    def until_next_line(self, until: asyncio.Timeout) -> Iterator[None]:
+        """Within it this time is up as soon as a line is appended to any log."""
+        self._until_next_line.add(until)
+        try:
+            yield
+        finally:
+            self._until_next_line.discard(until)

@@ -2,6 +2,7 @@
 """A followed log of the fake kubelet has each line once, also one that comes while another one is written."""
 
 import asyncio
+import contextlib
 from typing import Any, cast
 
 import pytest
@@ -27,6 +28,9 @@ class GrowingLog:
 
     def log_lines(self, _: tuple[str, str, str]) -> list[str]:
         return self.lines
+
+    def until_next_line(self, until: asyncio.Timeout) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()
 
 
 class Writer:
