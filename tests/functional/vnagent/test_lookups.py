@@ -26,8 +26,8 @@ def test_a_tenants_lookups_are_bounded(tmp_path: Path) -> None:
         node.kubelet.script = slowly
         before = len(node.kubelet.requests("/pods"))
         wait_until(lambda: len(node.kubelet.requests("/pods")) > before, within_s=DEADLINE_S)
-        clients = [stack.enter_context(node.client("ten-a")) for _ in range(MAX_LOOKUPS + MORE)]
-        for client in clients:
+        for _ in range(MAX_LOOKUPS + MORE):
+            client = stack.enter_context(node.client("ten-a"))
             client.send(head("GET /containerLogs/web/nothing/app"))
 
         def lookups_with(status: int) -> int:
@@ -52,8 +52,8 @@ def test_clients_that_leave_free_their_lookups(tmp_path: Path) -> None:
         )
         for _ in range(2):
             with contextlib.ExitStack() as stack:
-                clients = [stack.enter_context(node.client("ten-a")) for _ in range(MAX_LOOKUPS)]
-                for client in clients:
+                for _ in range(MAX_LOOKUPS):
+                    client = stack.enter_context(node.client("ten-a"))
                     client.send(head("GET /containerLogs/web/nothing/app"))
             wait_until(lambda: node.daemon.metric("vcnode_vnagent_connections") == 0, within_s=DEADLINE_S)
         assert status_of(node.logs("ten-a", "web", "nothing")) == 404
