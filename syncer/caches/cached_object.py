@@ -68,12 +68,15 @@ class _PodState(msgspec.Struct, frozen=True):
     pod_ips: list[_PodIp] | None = msgspec.field(name="podIPs", default=None)
 
 
-class _OwnerAnnotations(msgspec.Struct, frozen=True):
+class OwnerAnnotations(msgspec.Struct, frozen=True):
+    """Whose a super object is by its own word, also of one that cannot be read otherwise."""
+
+    cluster: str = msgspec.field(name=keys.CLUSTER, default="")
     uid: str = msgspec.field(name=keys.UID, default="")
 
 
 class _OwnedMetadata(msgspec.Struct, frozen=True):
-    annotations: _OwnerAnnotations | None = None
+    annotations: OwnerAnnotations | None = None
 
 
 class _TokenLabels(msgspec.Struct, frozen=True):

@@ -64,6 +64,7 @@ from syncer.work.queue import WorkQueue
 from syncer.work.reports import TenantReports
 from syncer.work.slots import Slots
 from syncer.work.token_sync import TokenSync
+from syncer.work.unreadable_check import UnreadableCheck
 from syncer.work.vnode_sync import VNodeSync
 from tenancy.super_namespaces import SuperNamespaceOwner
 
@@ -176,6 +177,7 @@ class SyncerService:
         interval_s = config.patrol.interval_seconds
         self._endpoint_check = EndpointCheck(self._super, detached, interval_s=interval_s)
         self._budget_check = BudgetCheck(self._super, detached, interval_s=interval_s)
+        self._unreadable_check = UnreadableCheck(self._super, detached, interval_s=interval_s)
         self._policies = Policies(self._meta_client, self._policies_changed)
         self._report = StatusReport(
             self._attachments,
@@ -301,6 +303,7 @@ class SyncerService:
             self._tasks.spawn(self._orphans.run(), "orphans")
         self._tasks.spawn(self._system.run(self._endpoint_check.run()), "endpoint check")
         self._tasks.spawn(self._system.run(self._budget_check.run()), "budget check")
+        self._tasks.spawn(self._system.run(self._unreadable_check.run()), "unreadable check")
         self._vnodes.start(self._tasks)
         self._tokens.start(self._tasks)
         self._tasks.spawn(self._engine.run(), "engine")

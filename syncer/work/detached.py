@@ -5,7 +5,7 @@ One whose API server was away when the syncer started has no plans, nor has one 
 what such tenants have deletes only what harms others, and it comes again with the tenant, if it may.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 
 import msgspec
 
@@ -48,8 +48,13 @@ class DetachedTenants:
 
     def owner(self, super_namespace: str) -> SuperNamespaceOwner | None:
         """The tenant that a super namespace is of, if this process has it and makes no plans."""
+        owner = self.any_owner(super_namespace)
+        return None if owner is None or self._is_attached(owner.key) else owner
+
+    def any_owner(self, super_namespace: str) -> SuperNamespaceOwner | None:
+        """As `owner`, also of a tenant that has plans: none is made of what cannot be read."""
         owner = self._super.owner(super_namespace)
-        if not isinstance(owner, SuperNamespaceOwner) or self._is_attached(owner.key):
+        if not isinstance(owner, SuperNamespaceOwner):
             return None
         return owner if owner.key in self._keys() and self._ownership.may_write(owner.key) else None
 
@@ -69,6 +74,12 @@ class DetachedTenants:
         """Delete a tenant's super object, if it is still the cached one; `why` is for the log."""
         meta = cached.metadata
         conditions = {"uid": meta.uid, "resourceVersion": meta.resource_version}
+        await self.delete_if(conditions, key, resource, where, why)
+
+    async def delete_if(
+        self, conditions: Mapping[str, str], key: str, resource: Resource, where: Key, why: str
+    ) -> None:
+        """Delete a tenant's super object, if it has these preconditions."""
         options = {"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": conditions}
         client = FencedClient(self._client, self._ownership, key)
         about = {"tenant": key, "resource": str(resource), "object": "/".join(where), "why": why}
