@@ -33,6 +33,8 @@ _PATH_NAME = re.compile(r"""[!"$&-.0->@-~]{1,253}""")
 MAX_PLANNED_VALUES = weights.MAX_WEIGHT
 """Of an object that goes down; some count as several."""
 
+# The API server evicts these whatever budgets say (pkg/registry/core/pod/storage/eviction.go, canIgnorePDB).
+_EVICTED_AT_ONCE = frozenset({"Succeeded", "Failed", "Pending"})
 # A text of its own in a tuple.
 _ADDRESS_BYTES = 64
 
@@ -104,6 +106,7 @@ _MANAGED = msgspec.json.Decoder(_Managed)
 class _SuperPodMetadata(CachedMetadata, frozen=True, rename="camel"):
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
+    deletion_timestamp: str | None = None
     managed_fields: msgspec.Raw = _ABSENT
     foreign_fields: msgspec.Raw = msgspec.field(name=FOREIGN_FIELDS, default=_ABSENT)
 
@@ -123,7 +126,8 @@ class CachedObject:
     `verified_with` is the version of its peer on the other side with which a plan had nothing to do, empty
     where there was none; None if that is not known. `node` is a pod's node, `tenant_uid` the UID
     of a super pod's tenant pod, `claim_namespace` the namespace of a volume's claim,
-    `addresses` those that a pod holds in its network; else they are empty. `json_bytes` is the length of the
+    `addresses` those that a pod holds in its network, `drain_node` the node whose drain a budget for a super
+    pod can hold up; else they are empty. `json_bytes` is the length of the
     body as it came, `is_pod_tokens` whether it is a Secret that the syncer made for a pod's tokens.
     """
 
@@ -132,6 +136,7 @@ class CachedObject:
         "addresses",
         "body",
         "claim_namespace",
+        "drain_node",
         "is_pod_tokens",
         "json_bytes",
         "metadata",
@@ -146,6 +151,7 @@ class CachedObject:
         self.json_bytes = len(body)
         self.is_pod_tokens = False
         self.node = ""
+        self.drain_node = ""
         self.tenant_uid = ""
         self.claim_namespace = ""
         self.addresses: tuple[str, ...] = ()
@@ -293,6 +299,8 @@ def _parse_super_pod(raw: msgspec.Raw | bytes) -> CachedObject:
         found = CachedObject(identity, _body(raw, own.managed_fields, foreign, is_noted=is_noted))
     found.tenant_uid = annotations.get(keys.UID, "")
     _note_pod(found, pod.spec, pod.status)
+    if not own.deletion_timestamp and (pod.status is None or pod.status.phase not in _EVICTED_AT_ONCE):
+        found.drain_node = found.node
     return found
 
 

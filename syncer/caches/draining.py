@@ -55,7 +55,7 @@ class DrainedNodes:
         self._since_s[name] = min(times, default=self._since_s.get(name))
 
     def pod_moved(self, super_namespace: str, before: str, after: str) -> None:
-        """A pod is on another node than before; empty: on none."""
+        """A pod for which a budget can hold up a drain is on another node than before; empty: on none."""
         if before == after:
             return
         found = self._nodes_of.setdefault(super_namespace, Counter())

@@ -259,8 +259,8 @@ class SuperCaches:
                     self._note_service(namespace, name, is_there=not isinstance(change, Deleted))
                 elif sync.kind.resource == PODS:
                     self._note_addresses(change)
-                    before = "" if isinstance(change, Added) else change.old.node
-                    after = "" if isinstance(change, Deleted) else change.value.node
+                    before = "" if isinstance(change, Added) else change.old.drain_node
+                    after = "" if isinstance(change, Deleted) else change.value.drain_node
                     self._drained_nodes.pod_moved(namespace, before, after)
                 if sync.kind.resource.plural in _WITH_ADDRESSES and namespace not in self._owners:
                     self._on_change(SuperChange(API_SERVER, namespace, "", ""))

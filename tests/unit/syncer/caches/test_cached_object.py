@@ -306,3 +306,18 @@ def test_what_goes_down_weighs_no_more_than_a_step_plans() -> None:
     with pytest.raises(msgspec.ValidationError, match=r"4050 of metadata\.annotations"):
         parser_of("ConfigMap", MAX_PLANNED_VALUES)(body)
     assert parser_of("StorageClass")(body).metadata.name == "a"
+
+
+@pytest.mark.parametrize("phase", ["", "Running", "Unknown", "Pending", "Succeeded", "Failed"])
+@pytest.mark.parametrize("is_ending", [False, True])
+@pytest.mark.parametrize("node", ["", "n"])
+def test_budgets_hold_up_the_drain_of_pods_that_they_protect(
+    phase: str, *, is_ending: bool, node: str
+) -> None:
+    meta = {"name": "p", "namespace": "red-web", "uid": "u", "resourceVersion": "1"}
+    if is_ending:
+        meta["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    pod = {"metadata": meta, "spec": {"nodeName": node}} | ({"status": {"phase": phase}} if phase else {})
+    found = parse_super_pod(msgspec.json.encode(pod))
+    assert found.node == node
+    assert found.drain_node == (node if phase in ("", "Running", "Unknown") and not is_ending else "")

@@ -140,6 +140,25 @@ async def test_budgets_end_while_a_node_is_drained_for_long() -> None:
         assert len(world.super.objects(BUDGETS)) == 1
 
 
+@pytest.mark.parametrize("phase", ["Running", "Unknown", "Succeeded", "Failed", "ending"])
+async def test_a_pod_that_no_budget_protects_takes_none_away(phase: str) -> None:
+    """An eviction of it succeeds whatever budgets say: it holds up no drain."""
+    spec = {"minAvailable": 1, "selector": {"matchLabels": {"app": "a"}}}
+    budget = {"kind": "PodDisruptionBudget", "metadata": {"namespace": "web", "name": "b"}, "spec": spec}
+    async with synced_tenant(objects.pod("p"), budget) as (world, _):
+        pod = world.super.storage.get(PODS, "red-web", "p")
+        node = world.super.storage.get(NODES, "", pod["spec"]["nodeName"])
+        if phase == "ending":
+            pod["metadata"] |= {"deletionTimestamp": "2023-11-14T22:13:30Z", "finalizers": ["example.com/f"]}
+        else:
+            pod["status"]["phase"] = phase
+        world.super.storage.put(PODS, pod)
+        taint = {"key": "node.kubernetes.io/unschedulable", "timeAdded": "2023-11-14T21:12:20Z"}
+        world.super.storage.put(NODES, node | {"spec": {"unschedulable": True, "taints": [taint]}})
+        await asyncio.sleep(70)
+        assert len(world.super.objects(BUDGETS)) == (phase not in ("Running", "Unknown"))
+
+
 @pytest.mark.parametrize("how", ["unreadable", "namespace-unreadable", "held"])
 async def test_held_and_unreadable_budgets_end_during_a_drain(how: str) -> None:
     spec = {"minAvailable": 1, "selector": {"matchLabels": {"app": "a"}}}
