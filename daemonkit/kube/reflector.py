@@ -8,7 +8,7 @@ what the objects are.
 import asyncio
 import random
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Generator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
@@ -16,6 +16,7 @@ from typing import Generic, Protocol, TypeVar
 import msgspec
 
 from daemonkit import logs
+from daemonkit.fairness.steps import in_steps
 from daemonkit.kube import list_page, oversized_objects
 from daemonkit.kube.byte_budget import OBJECT_BYTES, ByteBudget
 from daemonkit.kube.client import (
@@ -63,7 +64,6 @@ from daemonkit.remedies import Cause, cause_of_status
 _log = logs.get(__name__)
 
 T = TypeVar("T", bound=KubeObject)
-U = TypeVar("U")
 
 # A page of 500 objects of 16 KB each, which few are. It is held twice while it is decoded.
 PAGE_BYTES = 8 << 20
@@ -343,7 +343,7 @@ class Reflector(Generic[T]):
             part = self._budget_part
             if part is not None:
                 part.note_page(len(body) + list_page.most_cut_bytes(body))
-            page = await _in_steps(list_page.cut(body))
+            page = await in_steps(list_page.cut(body))
             metadata = page.metadata
             if part is not None:
                 part.note_page(len(body) + list_page.ITEM_BYTES * len(page.items))
@@ -359,7 +359,7 @@ class Reflector(Generic[T]):
             params.pop("resourceVersion", None)
             params.pop("resourceVersionMatch", None)
             params["continue"] = metadata.continue_
-        found = await _in_steps(self._store.comparing(items, version))
+        found = await in_steps(self._store.comparing(items, version))
         changes = found.changes
         if self._delivers_parts:
             *parts, changes = found.parts(_PART_CHANGES)
@@ -395,7 +395,7 @@ class Reflector(Generic[T]):
         total_bytes = taken_bytes = slice_bytes = 0
         for count, raw in enumerate(page.items, 1):
             is_large = len(raw) > LARGE_BYTES
-            item = await _in_steps(self._decoder.steps_of_item(raw)) if is_large else self._decoder.item(raw)
+            item = await in_steps(self._decoder.steps_of_item(raw)) if is_large else self._decoder.item(raw)
             metadata = _metadata(item)
             if self._is_included(metadata):
                 items.append(item)
@@ -489,7 +489,7 @@ class Reflector(Generic[T]):
                     # What is in the store has been delivered before anybody else looks at it.
                     due, changes, is_due = (changes, is_due), [], False
                     self._deliver(due[0], is_due=due[1])
-                    event = await _in_steps(self._decoder.steps_of_line(line))
+                    event = await in_steps(self._decoder.steps_of_line(line))
                 else:
                     event = self._decoder.line(line)
                 if isinstance(event, Failed):
@@ -558,17 +558,6 @@ class Reflector(Generic[T]):
                 pass
         failure = Failure(reason, self._clock(), code, cause, server)
         self._failure_log.failed(step, failure, version=self._store.version, following=following)
-
-
-async def _in_steps(steps: Generator[None, None, U]) -> U:
-    """The work in its pieces, each in a turn of its own."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            found: U = end.value
-            return found
-        await asyncio.sleep(0)
 
 
 def _body_limit(params: Mapping[str, str]) -> int:
