@@ -48,8 +48,8 @@ class AttachmentOwner(Protocol):
     def open_session(self, state: Reachable) -> TenantSession:
         """Build a session, which is not started. Raises CredentialsError."""
 
-    def attach(self, session: TenantSession) -> None:
-        """A session is synced: plan its objects."""
+    async def attach(self, session: TenantSession) -> bool:
+        """A session is synced: plan its objects. False if it ended meanwhile."""
 
     def detached(self, session: TenantSession) -> None:
         """A session ends, synced or not: forget it."""
@@ -144,7 +144,8 @@ class Attachments:
         if self._owner.is_super_cluster(session):
             self._refuse_super_cluster(session)
             return
-        self._owner.attach(session)
+        if not await self._owner.attach(session):
+            return
         _log.info("tenant synced", tenant=session.tenant.key)
         while True:
             await asyncio.sleep(_POLL_S)

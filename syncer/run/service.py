@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from daemonkit import logs
 from daemonkit.fairness.scheduler import TenantScheduler
+from daemonkit.fairness.steps import in_steps
 from daemonkit.fairness.weighted_round_robin import MAX_WEIGHT
 from daemonkit.kube.reflector import Reflector
 from daemonkit.kube.resources import Key
@@ -409,18 +410,27 @@ class SyncerService:
         own = _system_uid(session.caches.reflectors[NAMESPACE])
         return bool(own) and own == _system_uid(self._super.reflectors[NAMESPACE])
 
-    def attach(self, session: TenantSession) -> None:
-        """A tenant is synced: plan its objects, and serve its vNodes and tokens."""
+    async def attach(self, session: TenantSession) -> bool:
+        """A tenant is synced: plan its objects, and serve its vNodes and tokens. False if it ended meanwhile.
+
+        What it has is looked at in steps before any of it is planned. What changes meanwhile reaches its
+        vNodes and tokens, and is counted.
+        """
         self._vnodes.nodes_synced()
+        await in_steps(self._vnodes.attach(session))
+        await in_steps(self._tokens.attach(session))
         session.start_quota()
+        await session.count_quota()
+        # No await from here.
+        if self._attachments.sessions.get(session.tenant.key) is not session:
+            return False
+        self._vnodes.policy_changed(session)  # it may have another one than when they were begun
         self._queue.attach(session)
         session.is_attached = True
-        session.enqueue_unreadable()
-        self._vnodes.attach(session)
-        self._tokens.attach(session)
         session.tasks.spawn(self._patrol.start(session), "first patrol")
         if self._config.networks.enabled:
             session.tasks.spawn(self._networks_of(session).run(), "networks")
+        return True
 
     def _networks_of(self, session: TenantSession) -> NetworkController:
         def report(reason: str, message: str) -> None:
@@ -479,8 +489,8 @@ class SyncerService:
             if change.owner is not None and not change.owner.is_of(session.tenant.key, session.tenant.uid):
                 continue  # of an earlier tenant with this key, whose pods may run on
             session.super_changed(change)
-            if change.value is None or not session.is_attached:
-                continue
+            if change.value is None or session.vnodes is None:
+                continue  # it is read once the tenant is attached
             if change.kind == "Secret":
                 self._tokens.secret_changed(change.value, is_deleted=change.is_deleted)
             elif change.kind == "Pod":
@@ -498,7 +508,7 @@ class SyncerService:
         for session in self._attachments.sessions.values():
             if session.change_policy(self._policies.of(session.tenant)) and session.is_attached:
                 self._vnodes.policy_changed(session)
-                session.tasks.spawn(self._patrol.check(session), "patrol after a policy's change")
+                session.tasks.spawn(self._plan_all(session), "patrol after a policy's change")
 
     def tenant_changed(self, session: TenantSession, before: TenantCluster) -> None:
         """A weight, a policy, prefixes or a release of a tenant changed."""
@@ -515,7 +525,12 @@ class SyncerService:
             is_planned_anew = True
         if is_planned_anew:
             self._vnodes.policy_changed(session)
-            session.tasks.spawn(self._patrol.check(session), "patrol after a tenant's change")
+            session.tasks.spawn(self._plan_all(session), "patrol after a tenant's change")
+
+    async def _plan_all(self, session: TenantSession) -> None:
+        """Count and plan again all that a tenant has."""
+        await session.count_quota()
+        await self._patrol.check(session)
 
     def note_problem(self, problem: Unusable) -> None:
         """A tenant cannot be synced: its VirtualCluster says so."""

@@ -2,9 +2,10 @@
 """What is known of a tenant's objects on both sides: its own caches, and its part of the super cluster's."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from typing import Protocol
 
+from daemonkit.fairness.steps import WorkStep
 from daemonkit.kube import deep_json
 from daemonkit.kube.freshness import Failure
 from daemonkit.kube.reflector import Reflector
@@ -190,22 +191,23 @@ class TenantCaches:
 
     def items(self) -> Iterable[SyncKey | None]:
         """Every object of either side, whatever its state; None for a super object whose own one came before,
-        as its reader counts what one step looks at."""
+        and for each super namespace, as its reader counts what one step looks at."""
         for kind in self._kinds:
             own = self.reflectors[kind].objects if kind in self.reflectors else {}
             for namespace, name in list(own):
                 yield kind, namespace, name
             for item in self.super_items(kind):
-                yield None if item[1:] in own else item
+                yield None if item is None or item[1:] in own else item
 
     def unreadable_items(self) -> Iterable[SyncKey]:
         """The tenant's objects that are there and cannot be read."""
         for kind, reflector in self.reflectors.items():
-            for namespace, name in reflector.decode_failures:
+            for namespace, name in list(reflector.decode_failures):
                 yield kind, namespace, name
 
-    def super_items(self, kind: str) -> Iterable[SyncKey]:
-        """What the super cluster has of a kind that is the tenant's, or of all tenants."""
+    def super_items(self, kind: str) -> Iterable[SyncKey | None]:
+        """What the super cluster has of a kind that is the tenant's, or of all tenants; None for each super
+        namespace, which may be one of thousands that have none."""
         sync = self._kinds[kind]
         mine = {name: owner.namespace for name, owner in self._super.owned_namespaces(self._owner.tenant.key)}
         if sync.scope is Scope.NAMESPACE:
@@ -217,6 +219,7 @@ class TenantCaches:
             yield from ((kind, "", key[1]) for key, each in found if each.claim_namespace in mine)
         else:
             for super_namespace, namespace in mine.items():
+                yield None
                 if sync.scope is Scope.SYSTEM and namespace != SYSTEM_NAMESPACE:
                     continue
                 for super_name in list(self._super.names_in(kind, super_namespace)):
@@ -224,28 +227,34 @@ class TenantCaches:
                     if name is not None:
                         yield kind, "" if sync.scope is Scope.SYSTEM else namespace, name
 
-    def super_objects(self, kind: str) -> Iterable[tuple[SyncKey, CachedObject]]:
-        """The super objects of a kind, with their items."""
+    def super_objects(self, kind: str) -> Iterable[tuple[SyncKey, CachedObject] | None]:
+        """The super objects of a kind, with their items, as they are when it is their turn; None for what
+        was looked at beside them."""
         for item in self.super_items(kind):
-            if (found := self.of_super(item)) is not None:
-                yield item, found
+            found = None if item is None else self.of_super(item)
+            yield None if item is None or found is None else (item, found)
 
-    def super_pods(self) -> Iterable[CachedObject]:
-        """The super pods of the tenant."""
-        return (found for _, found in self.super_objects("Pod"))
-
-    def known(self, side: Side) -> Counter[str]:
-        """The tenant's objects of one side, by kind, whose deletion can follow from the other side's."""
+    def known(self, side: Side) -> Generator[None, None, Counter[str]]:
+        """The tenant's objects of one side, by kind, whose deletion can follow from the other side's: counted
+        in steps."""
         found: Counter[str] = Counter()
+        step = WorkStep()
         for kind, sync in self._kinds.items():
             # Of what only comes up nothing ends below because a tenant lacks it.
             if side is Side.SUPER and sync.scope is not Scope.PUBLISHED and kind not in NOT_WATCHED:
-                found[kind] = sum(1 for _ in self.super_items(kind))
+                for item in self.super_items(kind):
+                    found[kind] += item is not None
+                    if step.count():
+                        yield
             elif side is Side.TENANT and kind in self.reflectors:
                 objects = self.reflectors[kind].objects
-                found[kind] = (
-                    sum(1 for each in objects.values() if each.node) if kind == "Pod" else len(objects)
-                )
+                if kind != "Pod":
+                    found[kind] = len(objects)
+                    continue
+                for each in list(objects.values()):
+                    found[kind] += bool(each.node)
+                    if step.count():
+                        yield
         return found
 
     def contents(self, item: SyncKey) -> Counter[str]:

@@ -2,9 +2,10 @@
 """When the deletions of one tenant that no event confirmed are judged, and the report of what is held."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from typing import Protocol
 
+from daemonkit.fairness.steps import WorkStep, in_steps
 from daemonkit.tasks import Tasks
 from syncer.core.deletion_guard import Hold
 from syncer.core.plan import Side
@@ -20,7 +21,7 @@ class ObjectCounts(Protocol):
 
     @property
     def is_relisting(self) -> bool: ...
-    def known(self, side: Side) -> Mapping[str, int]: ...
+    def known(self, side: Side) -> Generator[None, None, Mapping[str, int]]: ...
     def contents(self, item: SyncKey) -> Mapping[str, int]: ...
 
 
@@ -83,28 +84,50 @@ class DeletionJudge:
     async def _judge_soon(self) -> None:
         await asyncio.sleep(GATHER_S)
         self._is_judging = False
-        self.judge()
+        await self.judge()
 
-    def judge(self) -> None:
-        """Have the guard judge what is missing without an event, and plan again what it allows."""
-        if self._counts.is_relisting:
-            self._judge_later()  # what a part of a list lacks may seem few
+    def judge_now(self) -> None:
+        """As `judge`, in a task of its own."""
+        self._tasks.spawn(self.judge(), "judge deletions now")
+
+    async def judge(self) -> None:
+        """Have the guard judge what is missing without an event, and plan again what it allows.
+
+        What is missing is gathered in steps and judged in one, by what there is then.
+        """
+        if self._try_put_off():
             return
         for side in Side:
-            items = self._deletions.unconfirmed(side)
-            if not items and side not in self._deletions.holds():
+            if not self._deletions.has_unconfirmed(side) and side not in self._deletions.holds():
                 continue
+            await in_steps(self._deletions.gather(side, self._counts.contents))
+            known = await in_steps(self._counts.known(side))
+            # No await from here until it is judged.
+            if self._try_put_off():
+                return
             is_any_allowed = self._deletions.judge(
                 side,
-                self._counts.known(side),
-                self._counts.contents,
+                known,
                 is_first_patrol=not self.has_patrolled,
                 release=self._owner.tenant.release,
             )
             if is_any_allowed:
-                for item in items:
-                    self._owner.plan_again(item)
+                await in_steps(self._plan_again(side))
         holds = self._deletions.holds()
         if holds != self._reported and (holds or self.has_patrolled):
             self._reported = holds
             self._owner.holds_changed()
+
+    def _try_put_off(self) -> bool:
+        """Judge later while a part of a list is known: what it lacks may seem few."""
+        if self._counts.is_relisting:
+            self._judge_later()
+            return True
+        return False
+
+    def _plan_again(self, side: Side) -> Generator[None, None, None]:
+        step = WorkStep()
+        for item in (yield from self._deletions.allowed(side)):
+            self._owner.plan_again(item)
+            if step.count():
+                yield

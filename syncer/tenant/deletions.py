@@ -6,9 +6,10 @@ the object, waits for the judgement of `syncer.core.deletion_guard`: of the tena
 super cluster, of the super cluster's side for those in the tenant.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 
 from daemonkit import logs
+from daemonkit.fairness.steps import WorkStep
 from syncer.core.deletion_guard import DeletionGuard, Hold, ObjectKey, Removal
 from syncer.core.plan import Side
 
@@ -44,9 +45,33 @@ class Deletions:
         found = {side: guard.hold for side, guard in self._guards.items()}
         return {side: hold for side, hold in found.items() if hold is not None and hold.token}
 
-    def unconfirmed(self, side: Side) -> frozenset[SyncKey]:
-        """Objects of this side that are to be deleted, though no event confirms it."""
-        return frozenset(self._unconfirmed[side])
+    def has_unconfirmed(self, side: Side) -> bool:
+        """Whether objects of this side are to be deleted, though no event confirms it."""
+        return bool(self._unconfirmed[side])
+
+    def allowed(self, side: Side) -> Generator[None, None, list[SyncKey]]:
+        """What of it may be deleted now, looked up in steps."""
+        guard, step, found = self._guards[side], WorkStep(), []
+        for item in tuple(self._unconfirmed[side]):
+            if guard.may_delete(ObjectKey(*item)):
+                found.append(item)
+            if step.count():
+                yield
+        return found
+
+    def gather(
+        self, side: Side, contents: Callable[[SyncKey], Mapping[str, int]]
+    ) -> Generator[None, None, None]:
+        """Have `judge` know what is unconfirmed now, in steps. `contents` counts what goes with a Namespace.
+
+        What is confirmed meanwhile is not gathered. What is proposed meanwhile waits for the next judgement.
+        """
+        guard, step = self._guards[side], WorkStep()
+        for item in tuple(self._unconfirmed[side]):
+            if item in self._unconfirmed[side]:
+                guard.propose([Removal(ObjectKey(*item), tuple(sorted(contents(item).items())))])
+            if step.count():
+                yield
 
     def suspect(self, side: Side, item: SyncKey) -> None:
         """A list lacks the counterpart of this side's object: a deletion that follows is unconfirmed."""
@@ -84,19 +109,16 @@ class Deletions:
         self,
         side: Side,
         known: Mapping[str, int],
-        contents: Callable[[SyncKey], Mapping[str, int]],
         *,
         is_first_patrol: bool,
         release: str = NO_RELEASE,
     ) -> bool:
-        """Judge what is unconfirmed; returns whether any of it may be deleted now.
+        """Judge what was gathered, at once; returns whether any of it may be deleted now.
 
-        `known` counts this side's objects by kind, `contents` those that go with a Namespace.
+        `known` counts this side's objects by kind.
         """
         guard = self._guards[side]
         before = guard.hold
-        items = self._unconfirmed[side]
-        guard.propose(Removal(ObjectKey(*each), tuple(sorted(contents(each).items()))) for each in items)
         found = guard.evaluate(
             known, self._now(), new_token=self._new_token(), is_first_patrol=is_first_patrol, release=release
         )
@@ -113,4 +135,4 @@ class Deletions:
                 )
         elif before is not None and before.token:
             _log.info("held deletions are over", tenant=self._tenant, side=side)
-        return any(guard.may_delete(ObjectKey(*each)) for each in items)
+        return guard.may_delete_any

@@ -4,13 +4,17 @@
 Counts and bytes are those of the super cluster's caches. CPU, memory and the like are summed only where the
 tenant's SyncPolicy limits them. What the caches do not show yet is reserved from the moment when its write
 was allowed until they do, or until it failed.
+
+A policy that limits CPU and the like has all objects counted, in steps. Until that has been done it is
+unknown whether there is room: nothing grows that is summed, and nothing is refused.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 import msgspec
 
+from daemonkit.fairness.steps import WorkStep
 from syncer.caches.cached_object import CachedObject
 from syncer.caches.stored_totals import Totals
 from syncer.core.objects import Object
@@ -24,6 +28,7 @@ from syncer.policy.usage import of_object, reduced_part
 from syncer.tenant.deletions import SyncKey
 
 QUOTA_EXCEEDED = "QuotaExceeded"
+QUOTA_NOT_COUNTED = "QuotaNotCounted"
 # Objects that wait for room, and how many of them are planned again when something has ended.
 _MAX_REFUSED = 10_000
 _AGAIN = 16
@@ -73,24 +78,42 @@ class TenantQuota:
         self._summed: frozenset[str] = frozenset()
         self._hard = limits.DEFAULTS
         self._usage = TenantUsage(self._hard, self._stored)
+        self._is_counted = True
         self._written: dict[SyncKey, str] = {}
         self._refused: dict[SyncKey, None] = {}
 
-    def start(
-        self,
-        policy: SyncPolicy | PolicyUnusable,
-        objects: Callable[[str], Iterable[tuple[SyncKey, CachedObject]]],
-    ) -> None:
-        """Take a policy, and count anew; `objects` gives the tenant's super objects of a kind."""
+    def start(self, policy: SyncPolicy | PolicyUnusable) -> None:
+        """Take a policy. What the tenant has is to be counted anew."""
         self._policy = policy if isinstance(policy, SyncPolicy) else DEFAULT
         self._summed = frozenset(kind for kind in _SUMMED if self._is_limited(kind))
         self._hard = limits.in_force(self._policy.quota)
         self._usage = TenantUsage(self._hard, self._stored)
         self._written.clear()
         self._refused.clear()
+        self._is_counted = not self._summed
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether all that the tenant has is counted: until then nothing grows that is summed."""
+        return self._is_counted
+
+    def count(
+        self, objects: Callable[[str], Iterable[tuple[SyncKey, CachedObject] | None]]
+    ) -> Generator[None, None, None]:
+        """Count in steps what the tenant has; `objects` gives its super objects of a kind, as they are then.
+
+        What changes meanwhile is counted by `changed`. Where a policy comes meanwhile, this ends early.
+        """
+        usage, step = self._usage, WorkStep()
         for kind in self._summed:
-            for item, found in objects(kind):
-                self._usage.count(item, of_object(kind, found.load()))
+            for each in objects(kind):
+                if each is not None:
+                    usage.count(each[0], of_object(kind, each[1].load()))
+                if step.count(0 if each is None else each[1].json_bytes):
+                    yield
+                    if usage is not self._usage:
+                        return
+        self._is_counted = True
 
     @property
     def stored_bytes_limit(self) -> int:
@@ -128,6 +151,8 @@ class TenantQuota:
         nothing else back. What it gives back goes down, and makes room for the rest of it: until the kubelet
         has carried it out, old and new count.
         """
+        if not self._is_counted and item[0] in self._summed and any(map(_is_growth, plan.down.actions)):
+            return _uncounted(plan)
         refused = self._refusals(item, plan, found)
         if not refused:
             self._refused.pop(item, None)
@@ -235,6 +260,16 @@ class TenantQuota:
             f"the tokens of the pod exceed the tenant's quota: {STORED_BYTES} is used up "
             f"(SyncPolicy field spec.quota.hard[{STORED_BYTES}])",
         )
+
+
+def _uncounted(plan: Plan) -> Plan:
+    """The plan without what grows, to be made again."""
+    down = plan.down
+    actions = tuple(each for each in down.actions if not _is_growth(each))
+    if any(isinstance(each, Create) for each in down.actions):
+        actions = tuple(each for each in actions if not isinstance(each, IssueTokens))
+    wait = Wait(QUOTA_NOT_COUNTED, "what the tenant has is being counted for its quota")
+    return replace(plan, down=replace(down, actions=actions, wait=down.wait or wait))
 
 
 def _reduced(actions: Iterable[Action], found: Object | None) -> Iterator[Patch]:

@@ -9,13 +9,14 @@ was looked up, `deletions` and `deletion_judge` what is missing, `quota` what th
 import asyncio
 import secrets
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import msgspec
 
 from daemonkit.fairness.scheduler import Account
+from daemonkit.fairness.steps import WorkStep, in_steps
 from daemonkit.kube.client import ReceivedBytes
 from daemonkit.kube.credentials import Credentials
 from daemonkit.kube.kubeconfig import Access
@@ -186,7 +187,7 @@ class TenantSession:
         before, self.tenant = self.tenant, tenant
         self.account.set_weight(tenant.weight)
         if tenant.release != before.release and self.deletion_judge.has_patrolled:
-            self.deletion_judge.judge()
+            self.deletion_judge.judge_now()
 
     @property
     def policy(self) -> SyncPolicy | PolicyUnusable:
@@ -194,7 +195,7 @@ class TenantSession:
         return self._policy
 
     def change_policy(self, policy: SyncPolicy | PolicyUnusable) -> bool:
-        """Take another policy: all objects are to be planned again. False if it is the same."""
+        """Take another policy: all objects are to be counted and planned again. False if it is the same."""
         if policy == self._policy:
             return False
         self._policy = policy
@@ -205,9 +206,14 @@ class TenantSession:
         return True
 
     def start_quota(self) -> None:
-        """Count what the tenant has in the super cluster against the limits of its policy."""
-        self.quota.start(self._policy, self.caches.super_objects)
+        """Take the limits of its policy. `count_quota` is to follow."""
+        self.quota.start(self._policy)
         self.write_rate.set_stored_bytes(self.quota.stored_bytes_limit)
+
+    async def count_quota(self) -> None:
+        """Count in steps what the tenant has in the super cluster, by the policy that it has at the end."""
+        while not self.quota.is_counted:
+            await in_steps(self.quota.count(self.caches.super_objects))
 
     def resume_rate(self, rate: WriteRate[SyncKey]) -> None:
         """Count on from what an earlier session of the tenant has written."""
@@ -326,10 +332,13 @@ class TenantSession:
         """Have what waits in the queue counted as memory. The events that bring more may be refused then."""
         self.memory.note_queued(self._owner.queued(self))
 
-    def enqueue_unreadable(self) -> None:
-        """Have those reported that were unreadable from the first."""
+    def enqueue_unreadable(self) -> Generator[None, None, None]:
+        """Have those reported, in steps, that were unreadable from the first."""
+        step = WorkStep()
         for item in self.caches.unreadable_items():
             self.enqueue(item)
+            if step.count():
+                yield
 
     def _retry_refused(self) -> None:
         """Have some objects planned again that had no room: something has ended."""

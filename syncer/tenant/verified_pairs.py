@@ -26,7 +26,7 @@ class CachedPairs(Protocol):
 
     def of_tenant(self, item: SyncKey) -> CachedObject | None: ...
     def pair(self, item: SyncKey) -> Pair[CachedObject]: ...
-    def super_objects(self, kind: str) -> Iterable[tuple[SyncKey, CachedObject]]: ...
+    def super_objects(self, kind: str) -> Iterable[tuple[SyncKey, CachedObject] | None]: ...
 
 
 class VerifiedPairs:
@@ -101,10 +101,11 @@ class VerifiedPairs:
         They were copied by an earlier run, or are of no use any more: a tenant's API server would be asked
         about each one at every start.
         """
-        for count, (_, found) in enumerate(self._caches.super_objects(EVENT), 1):
+        for count, each in enumerate(self._caches.super_objects(EVENT), 1):
             if count % _BATCH == 0:
                 await asyncio.sleep(0)
-            if found.body and last_observed(found) < before:
+            found = None if each is None else each[1]
+            if found is not None and found.body and last_observed(found) < before:
                 found.verified_with, found.body = "", b""
 
 

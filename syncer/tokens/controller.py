@@ -7,10 +7,11 @@ gone. What becomes of a pod's tokens is decided in `pod_record`, and asked of se
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Set
+from collections.abc import Awaitable, Callable, Generator
 from dataclasses import dataclass, field
 
 from daemonkit import logs
+from daemonkit.fairness.steps import WorkStep
 from daemonkit.kube.client import ApiError, Requester, UnreachableError
 from daemonkit.tasks import Tasks
 from syncer.core.objects import Object, annotations_of, uid_of
@@ -147,8 +148,10 @@ class TokenIssuer:
         if tenant is not None and record is not None and record.leave():
             self._schedule(tenant, record, 0.0)
 
-    def remove_orphans(self, key: str, pod_uids: Set[str]) -> int:
-        """Delete the Secrets of pods that are not among these, all that have a super pod; return how many.
+    def remove_orphans(
+        self, key: str, may_have_pod: Callable[[PodTokens], bool]
+    ) -> Generator[None, None, int]:
+        """Delete in steps the Secrets of pods that have no super pod for sure; return how many.
 
         Young ones stay: those of a pod that was made with a node are issued before its super pod is there.
         Fit for each patrol.
@@ -156,15 +159,16 @@ class TokenIssuer:
         tenant = self._tenants.get(key)
         if tenant is None:
             return 0
-        last_s = self._wall() - ORPHAN_AGE_S
-        orphans = [
-            uid
-            for uid, record in tenant.records.items()
-            if uid not in pod_uids and not record.is_leaving and record.issued_s < last_s
-        ]
-        for uid in orphans:
-            self.pod_gone(key, uid)
-        return len(orphans)
+        last_s, count, step = self._wall() - ORPHAN_AGE_S, 0, WorkStep()
+        for uid, record in list(tenant.records.items()):
+            is_current = self._is_served(tenant) and tenant.records.get(uid) is record
+            is_old = not record.is_leaving and record.issued_s < last_s
+            if is_current and is_old and not may_have_pod(record.pod):
+                self.pod_gone(key, uid)
+                count += 1
+            if step.count():
+                yield
+        return count
 
     # ---- What the engine asks
 

@@ -9,8 +9,9 @@ and what waits without a watch.
 import asyncio
 import datetime as dt
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 
+from daemonkit.fairness.steps import in_steps
 from syncer.metrics import SyncerMetrics
 from syncer.tenant.session import TenantSession
 from syncer.work.queue import WorkQueue
@@ -33,7 +34,7 @@ class Patrol:
         sessions: Mapping[str, TenantSession],
         *,
         interval_s: float,
-        patrolled: Callable[[TenantSession], None],
+        patrolled: Callable[[TenantSession], Generator[None, None, None]],
         cpu_clock: Callable[[], float] = time.process_time,
         wall: Callable[[], float] = time.time,
     ) -> None:
@@ -48,6 +49,7 @@ class Patrol:
     async def start(self, session: TenantSession) -> None:
         """The first two patrols of a tenant. What only the super cluster has is deleted by the second."""
         before = dt.datetime.fromtimestamp(self._wall() - RECENT_EVENTS_S, dt.UTC)
+        await in_steps(session.enqueue_unreadable())
         await session.verified.skip_events(before.strftime("%Y-%m-%dT%H:%M:%SZ"))
         await self.check(session)
         await asyncio.sleep(SECOND_AFTER_S)
@@ -75,8 +77,8 @@ class Patrol:
                 self._queue.add(session, item, is_low_priority=is_pair)
             if count % _BATCH == 0:
                 await asyncio.sleep(0)
-        self._patrolled(session)
-        session.deletion_judge.judge()
+        await in_steps(self._patrolled(session))
+        await session.deletion_judge.judge()
         if session.deletion_judge.has_patrolled:
             self._metrics.repairs.inc(found)
         self._metrics.patrol_seconds.observe(self._cpu_clock() - began)

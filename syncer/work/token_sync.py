@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Connects tokens of pods with the caches, and tells tenants of those that cannot be renewed."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterator
 
 from daemonkit import logs
+from daemonkit.fairness.steps import WorkStep
 from daemonkit.kube.client import Requester
+from daemonkit.kube.resources import Key
 from daemonkit.tasks import Tasks
 from syncer.caches.cached_object import CachedObject
 from syncer.caches.super_cluster import SuperCaches
-from syncer.core.plan import Conflict, IssueTokens, Wait
+from syncer.core.plan import Conflict, IssueTokens, Side, Wait
 from syncer.tenant.session import TenantSession
 from syncer.tokens.controller import TokenIssuer
 from syncer.tokens.documents import PodTokens
@@ -42,36 +44,45 @@ class TokenSync:
     def start(self, tasks: Tasks) -> None:
         tasks.spawn(self.issuer.run(), "tokens")
 
-    def attach(self, session: TenantSession) -> None:
-        """A tenant is synced: take over the tokens that its pods have, and remove those without a pod."""
+    def attach(self, session: TenantSession) -> Generator[None, None, None]:
+        """A tenant is synced: take over in steps the tokens that its pods have."""
         key = session.tenant.key
         self._sessions[key] = session
         self.issuer.add_tenant(session.tenant, session.client, session.super_client)
-        secrets = self._super.objects(_SECRET)
-        mine = (
-            secrets[namespace, name]
-            for namespace, _ in self._super.owned_namespaces(key)
+        step = WorkStep()
+        for where in self._own_secrets(session):
+            secret = None if where is None else self._super.objects(_SECRET).get(where)
+            has_tokens = secret is not None and _LABEL in secret.body
+            if secret is not None and has_tokens:
+                self.issuer.secret_seen(secret.load())
+            if step.count(secret.json_bytes if secret is not None and has_tokens else 0):
+                yield
+                if self._sessions.get(key) is not session:
+                    return
+
+    def _own_secrets(self, session: TenantSession) -> Iterator[Key | None]:
+        """The tenant's super Secrets; None for each of its super namespaces."""
+        for namespace, _ in self._super.owned_namespaces(session.tenant.key):
+            yield None
             # An earlier tenant with this key may have left some: who asks for a token learns of its pod.
-            if session.namespaces.owns(namespace)
-            for name in self._super.names_in(_SECRET, namespace)
-        )
-        found = [each.load() for each in mine if _LABEL in each.body]
-        if not found:
-            return
-        for secret in found:
-            self.issuer.secret_seen(secret)
-        self.remove_orphans(session)
+            if session.namespaces.owns(namespace):
+                for name in list(self._super.names_in(_SECRET, namespace)):
+                    yield namespace, name
 
-    def remove_orphans(self, session: TenantSession) -> None:
-        """Delete the Secrets of tokens whose super pod is gone, or was never created.
+    def remove_orphans(self, session: TenantSession) -> Generator[None, None, None]:
+        """Delete in steps the Secrets of tokens whose super pod is gone, or was never created.
 
-        None while one of the tenant's super pods cannot be read: whose tokens it mounts is not known.
+        None whose super pod cannot be read: which tokens that mounts is not known.
         """
-        unreadable = self._super.reflectors["Pod"].decode_failures
-        if any(session.namespaces.owns(namespace) for namespace, _ in unreadable):
-            return
-        pod_uids = {pod.tenant_uid for pod in session.caches.super_pods()}
-        self.issuer.remove_orphans(session.tenant.key, pod_uids)
+
+        def may_have_pod(pod: PodTokens) -> bool:
+            item = "Pod", pod.namespace, pod.name
+            if session.caches.unreadable_on(Side.SUPER, item) is not None:
+                return True
+            found = session.caches.of_super(item)
+            return found is not None and found.tenant_uid == pod.uid
+
+        yield from self.issuer.remove_orphans(session.tenant.key, may_have_pod)
 
     def detach(self, session: TenantSession) -> None:
         self._sessions.pop(session.tenant.key, None)

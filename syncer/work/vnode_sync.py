@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Connects vNodes with the caches, and lets a bind wait for its vNode."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 
+from daemonkit.fairness.steps import WorkStep
 from daemonkit.kube.reflector import Reflector, Timing, Transport
 from daemonkit.kube.resources import PODS, SERVICES, Resource
 from daemonkit.tasks import Tasks
@@ -110,15 +111,27 @@ class VNodeSync:
         for found in list(self._super.objects("Node").values()):
             self.vnodes.node_changed(found.load())
 
-    def attach(self, session: TenantSession) -> None:
-        """A tenant is synced: its vNodes are those of the super pods that it has."""
+    def attach(self, session: TenantSession) -> Generator[None, None, None]:
+        """A tenant is synced: its vNodes are those of the super pods that it has, looked up in steps."""
         tenant = self.vnodes.add_tenant(session.tenant.key, session.client, vnode_policy(session.policy))
         session.vnodes = tenant
-        for found in session.caches.super_pods():
-            if found.node:
-                tenant.pod_bound(found.node, found.metadata.uid)
-        for node in list(session.caches.nodes.objects.values()):
+        step = WorkStep()
+        for each in session.caches.super_objects("Pod"):
+            if each is not None and each[1].node:
+                tenant.pod_bound(each[1].node, each[1].metadata.uid)
+            if step.count():
+                yield
+                if session.vnodes is not tenant:
+                    return
+        nodes = session.caches.nodes.objects
+        for key in list(nodes):
+            if (node := nodes.get(key)) is None:
+                continue
             tenant.tenant_node_changed(node.metadata.name, node.load())
+            if step.count(node.json_bytes):
+                yield
+                if session.vnodes is not tenant:
+                    return
         tenant.mark_synced()
 
     def policy_changed(self, session: TenantSession) -> None:

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which unconfirmed removals of a tenant wait for a person."""
 
+from collections import Counter
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,6 +17,7 @@ from syncer.core.deletion_guard import (
     KindCount,
     ObjectKey,
     Removal,
+    RemovedCounts,
 )
 
 KNOWN = {"Namespace": 4, "Pod": 20, "Service": 6}
@@ -267,3 +270,65 @@ def test_no_order_deletes_more_than_the_share_unreleased(
                     for each in gone:
                         guard.withdraw(each)
     assert deleted <= max(MINIMUM - 1, 44 / 2)
+
+
+_KEYS = [
+    *(ObjectKey("Namespace", "", name) for name in "ab"),
+    *(
+        ObjectKey(kind, name, f"o{number}")
+        for kind in ("Pod", "Service")
+        for name in "ab"
+        for number in (1, 2)
+    ),
+]
+_REMOVALS = st.builds(
+    lambda key, pods, services: Removal(
+        key, (("Pod", pods), ("Service", services)) if key.kind == "Namespace" else ()
+    ),
+    st.sampled_from(_KEYS),
+    st.integers(0, 3),
+    st.integers(0, 3),
+)
+
+
+@given(st.lists(st.one_of(_REMOVALS, st.sampled_from(_KEYS)), max_size=30))
+def test_counts_are_those_of_what_is_removed(changes: list[Removal | ObjectKey]) -> None:
+    """They are kept with each change: to count 10 000 removals anew took 10 ms, several times."""
+    counts, there = RemovedCounts(), dict[ObjectKey, Removal]()
+    for change in changes:
+        key = change.key if isinstance(change, Removal) else change
+        if key in there:
+            counts.remove(there.pop(key))
+        if isinstance(change, Removal):
+            counts.add(change)
+            there[key] = change
+        assert +counts.counts == _counted(list(there.values()))
+
+
+def test_what_is_missing_later_is_held_beside_what_was_released() -> None:
+    guard = DeletionGuard()
+    known = {"Pod": 100}
+    for first, last, token in ((0, 60, "T1"), (60, 100, "T2")):
+        guard.propose(lacking("Pod", last)[first:])
+        held = guard.evaluate(known, 1.0, new_token=token)
+        assert isinstance(held, Hold)
+        assert (held.missing, held.token) == (last - first, token)
+        assert guard.evaluate(known, 1.0, new_token="T3", release=token) == Allow(was_released=True)
+    assert [guard.may_delete_any] == [True]
+    for removal in lacking("Pod", 100):
+        guard.withdraw(removal.key)
+    assert not guard.may_delete_any
+    guard.propose(lacking("Pod", 60))
+    assert isinstance(guard.evaluate(known, 1.0, new_token="T3"), Hold)
+
+
+def _counted(removals: list[Removal]) -> Counter[str]:
+    """None twice that is removed by itself and with its Namespace."""
+    found = Counter[str]()
+    contents = {each.key.name: dict(each.contents) for each in removals if each.key.kind == "Namespace"}
+    found["Namespace"] = len(contents)
+    for kind in ("Pod", "Service"):
+        for name in "ab":
+            own = sum(1 for each in removals if each.key[:2] == (kind, name))
+            found[kind] += max(own, contents.get(name, {}).get(kind, 0))
+    return +found

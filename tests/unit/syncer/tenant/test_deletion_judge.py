@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 
 import pytest
 
@@ -9,6 +9,7 @@ from syncer.core.plan import Side
 from syncer.core.tenant_cluster import TenantCluster
 from syncer.tenant.deletion_judge import DeletionJudge
 from syncer.tenant.deletions import Deletions, SyncKey
+from tests.steps import most_in_a_step
 
 pytestmark = pytest.mark.asyncio
 
@@ -23,6 +24,7 @@ class _JudgedTenant:
         self.again: list[SyncKey] = []
         self.changes = 0
         self.is_relisting = False
+        self.count = len(ITEMS)
         self.tasks = Tasks("test")
         self.deletions = Deletions("red", lambda: "token", lambda: 0.0, held)
         self.judge = DeletionJudge(self, self.deletions, self, self.tasks, has_reported=bool(held))
@@ -33,8 +35,9 @@ class _JudgedTenant:
     def holds_changed(self) -> None:
         self.changes += 1
 
-    def known(self, side: Side) -> Mapping[str, int]:
-        return {"ConfigMap": len(ITEMS)} if side is Side.SUPER else {}
+    def known(self, side: Side) -> Generator[None, None, Mapping[str, int]]:
+        yield
+        return {"ConfigMap": self.count} if side is Side.SUPER else {}
 
     def contents(self, _: SyncKey) -> Mapping[str, int]:
         return {}
@@ -50,7 +53,7 @@ async def test_the_first_patrol_deletes_what_is_sure_alone() -> None:
     await asyncio.sleep(2)
     assert (tenant.again, tenant.ask(ITEMS[0]), tenant.changes) == ([], [False], 0)
     tenant.judge.end_first_patrol()
-    tenant.judge.judge()
+    await tenant.judge.judge()
     assert (tenant.again, tenant.ask(ITEMS[0])) == ([ITEMS[0]], [True])
     assert tenant.ask(ITEMS[2]) == [True]
 
@@ -64,20 +67,20 @@ async def test_what_lists_lack_is_judged_together() -> None:
     assert len(tenant.tasks) == 1
     await asyncio.sleep(2)
     assert (tenant.again, tenant.changes) == ([], 1)
-    tenant.judge.judge()
+    await tenant.judge.judge()
     assert tenant.changes == 1
     tenant.tenant = TenantCluster("red", "tenants", "one", "vc-1", release="token")
-    tenant.judge.judge()
+    await tenant.judge.judge()
     assert (sorted(tenant.again), tenant.changes) == (sorted(ITEMS), 2)
     assert all(tenant.ask(*ITEMS))
 
 
 async def test_what_a_condition_holds_ends_if_nothing_is_missing() -> None:
     tenant = _JudgedTenant({Side.SUPER: "token"})
-    tenant.judge.judge()
+    await tenant.judge.judge()
     assert tenant.changes == 0
     tenant.judge.end_first_patrol()
-    tenant.judge.judge()
+    await tenant.judge.judge()
     assert tenant.changes == 1
 
 
@@ -88,7 +91,7 @@ async def test_nothing_is_judged_by_a_part_of_a_list() -> None:
     tenant.is_relisting = True
     tenant.deletions.suspect(Side.SUPER, ITEMS[0])
     assert tenant.ask(ITEMS[0]) == [False]
-    tenant.judge.judge()
+    await tenant.judge.judge()
     await asyncio.sleep(2)
     assert (tenant.again, tenant.changes) == ([], 0)
     for item in ITEMS:
@@ -97,3 +100,31 @@ async def test_nothing_is_judged_by_a_part_of_a_list() -> None:
     assert tenant.ask(*ITEMS) == [False] * len(ITEMS)
     await asyncio.sleep(2)
     assert (tenant.again, tenant.changes) == ([], 1)
+
+
+async def test_a_list_that_begins_meanwhile_puts_off_the_judgement() -> None:
+    tenant = _JudgedTenant()
+    tenant.judge.end_first_patrol()
+    tenant.deletions.suspect(Side.SUPER, ITEMS[0])
+    assert tenant.ask(ITEMS[0]) == [False]
+    judging = tenant.tasks.spawn(tenant.judge.judge(), "judge")
+    await asyncio.sleep(0)
+    assert not judging.done()
+    tenant.is_relisting = True
+    await judging
+    assert (tenant.again, tenant.ask(ITEMS[0])) == ([], [False])
+    tenant.is_relisting = False
+    await asyncio.sleep(2)
+    assert tenant.again == [ITEMS[0]]
+
+
+async def test_what_may_go_is_planned_again_in_steps() -> None:
+    tenant = _JudgedTenant()
+    tenant.judge.end_first_patrol()
+    tenant.count = 5_000
+    items: list[SyncKey] = [("ConfigMap", "web", f"d{number}") for number in range(2_000)]
+    for item in items:
+        tenant.deletions.suspect(Side.SUPER, item)
+    assert not any(tenant.ask(*items))
+    assert most_in_a_step(tenant.judge.judge(), lambda: len(tenant.again)) <= 500
+    assert sorted(tenant.again) == sorted(items)

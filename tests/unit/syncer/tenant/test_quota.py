@@ -3,16 +3,21 @@
 
 import json
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from daemonkit.kube.resources import PODS
+import pytest
+
+from daemonkit.kube.resources import CONFIG_MAPS, PODS
 from syncer.caches.cached_object import CachedObject, parse
 from syncer.caches.stored_totals import Totals
 from syncer.core.objects import Object, SyncedKind
 from syncer.core.plan import Create, Delete, Half, IssueTokens, Patch, Plan, Side, Wait
 from syncer.policy.sync_policy import SyncPolicy
-from syncer.tenant.quota import TenantQuota
+from syncer.tenant.deletions import SyncKey
+from syncer.tenant.quota import QUOTA_NOT_COUNTED, TenantQuota
+from tests.steps import finish, most_in_a_step
 
 ONE = 10**9
 KIND = SyncedKind(PODS, "Pod")
@@ -27,7 +32,8 @@ class _OneTenant:
         self.totals = Totals()
         self.cached: dict[str, CachedObject] = {}
         self.quota = TenantQuota({"Pod": "count/pods"}, lambda: self.totals, overhead.get)
-        self.quota.start(policy, lambda _: ())
+        self.quota.start(policy)
+        finish(self.quota.count(lambda _: ()))
 
     def admit(self, name: str, *cpus: str, found: Object | None = None) -> bool:
         return not self.quota.admit(("Pod", "web", name), _plan(name, *cpus, found=found), found).refusals
@@ -196,3 +202,80 @@ def test_a_refused_resize_holds_no_image_back() -> None:
     assert "requests.cpu" in refusal.message
     given_back = {"spec": {"containers": [{"name": "c1", "resources": {"requests": {"cpu": "1"}}}]}}
     assert admitted.down.actions == (image, replace(resize, body=given_back))
+
+
+# ---- while what there is is being counted
+
+
+def _objects(count: int, *cpus: str, **spec: Any) -> list[tuple[SyncKey, CachedObject]]:
+    found = parse(json.dumps(_pod("p", *cpus, **spec)).encode())
+    return [(("Pod", "web", f"p{number}"), found) for number in range(count)]
+
+
+@pytest.mark.parametrize("padding", [0, 100_000])
+def test_what_there_is_is_counted_in_steps(padding: int) -> None:
+    """10 000 pods took 175 ms in one step, and a large pod takes as long as many."""
+    world, read = _OneTenant(), list[int]()
+
+    def objects(_: str) -> Iterator[tuple[SyncKey, CachedObject] | None]:
+        for each in (*_objects(1_000, "1m", padding="x" * padding), *[None] * (0 if padding else 1_000)):
+            read.append(padding)
+            yield each
+
+    world.quota.start(POLICY)
+    assert most_in_a_step(world.quota.count(objects), lambda: len(read)) <= (6 if padding else 500)
+    assert not world.admit("a", "3001m")
+    assert world.admit("a", "3")
+
+
+def test_what_grows_waits_until_what_there_is_is_counted() -> None:
+    """Unknown is neither room nor none of it: it was admitted as if the tenant had nothing."""
+    world = _OneTenant()
+    pod, create = ("Pod", "web", "a"), _plan("a", "1", found=None)
+    there = _objects(1_000, "3m")
+    world.quota.start(POLICY)
+    counting = world.quota.count(lambda _: there)
+    next(counting)
+    tokens = IssueTokens("web", "a", "u", "default", "s", ())
+    kept = world.quota.admit(pod, Plan(Half((tokens, *create.down.actions)), Half((STATUS,))), None)
+    assert (kept.down.actions, kept.up.actions, kept.refusals) == ((), (STATUS,), ())
+    assert kept.wait is not None
+    assert kept.wait.reason == QUOTA_NOT_COUNTED
+    removal = Plan(Half((Delete(Side.SUPER, KIND, "red-web", "a", "u"),)))
+    assert world.quota.admit(pod, removal, _pod("a")) is removal
+    other = Plan(Half((Create(Side.SUPER, SyncedKind(CONFIG_MAPS, "ConfigMap"), _pod("c")),)))
+    assert world.quota.admit(("ConfigMap", "web", "c"), other, None) is other
+    finish(counting)
+    assert world.quota.admit(pod, create, None) is create
+
+
+def test_what_changes_while_it_is_counted_is_counted() -> None:
+    world = _OneTenant()
+    objects = _objects(1_000, "1m")
+    there = dict(objects)
+    world.quota.start(POLICY)
+    counting = world.quota.count(lambda _: ((key, found) for key, found in objects if key in there))
+    next(counting)
+    first, last, new = objects[0][0], objects[-1][0], ("Pod", "web", "new")
+    for gone in (first, last):  # of these one is counted already
+        del there[gone]
+        world.quota.changed(gone, None, "", is_relisting=False)
+    found = parse(json.dumps(_pod("new", "1")).encode())
+    world.quota.changed(new, found, "5", is_relisting=False)
+    finish(counting)
+    assert not world.admit("a", "2003m")
+    assert world.admit("a", "2002m")
+
+
+def test_a_policy_that_comes_meanwhile_has_all_counted_anew() -> None:
+    world = _OneTenant()
+    world.quota.start(POLICY)
+    counting = world.quota.count(lambda _: _objects(1_000, "1m"))
+    next(counting)
+    world.quota.start(replace(POLICY, quota=(("requests.cpu", 2 * ONE),)))
+    finish(counting)
+    assert [world.quota.is_counted] == [False]
+    finish(world.quota.count(lambda _: _objects(1_000, "1m")))
+    assert world.quota.is_counted
+    assert not world.admit("a", "1001m")
+    assert world.admit("a", "1")

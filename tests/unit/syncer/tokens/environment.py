@@ -15,6 +15,7 @@ from syncer.core.plan import Conflict, IssueTokens, TokenRequest, Wait
 from syncer.tokens.controller import TokenIssuer
 from syncer.tokens.documents import PodTokens
 from syncer.tokens.token_requests import NotIssuedError
+from tests.steps import finish
 
 NAMESPACE = "vcs-7aad2b-tenant-00-default"
 SECRET = f"/api/v1/namespaces/{NAMESPACE}/secrets"
@@ -82,6 +83,10 @@ class TokensEnvironment:
 
     async def issue(self, asked: IssueTokens) -> Wait | Conflict | None:
         return await self.issuer.issue(TENANT.key, asked, NAMESPACE)
+
+    def remove_orphans(self, *pod_uids: str) -> int:
+        """With these pods in the super cluster."""
+        return finish(self.issuer.remove_orphans(TENANT.key, lambda pod: pod.uid in pod_uids))
 
     def secret(self, name: str = "web-0") -> Object | None:
         try:

@@ -9,7 +9,10 @@ from daemonkit.kube.resources import SECRETS, Status
 from daemonkit.tasks import Tasks
 from devkit.syncer.fake_view import TENANT
 from syncer.core.plan import Wait
+from syncer.tokens.documents import PodTokens
 from syncer.tokens.token_requests import RenewalFailure
+from tenancy import keys
+from tests.steps import most_in_a_step
 from tests.unit.syncer.tokens.environment import MARK, NAMESPACE, SECRET, TOKEN, TokensEnvironment, action
 
 
@@ -123,11 +126,32 @@ async def test_orphans_are_removed() -> None:
     async with TokensEnvironment() as env:
         for name in ("web-0", "web-1", "web-2"):
             assert await env.issue(action(name)) is None
-        assert env.issuer.remove_orphans(TENANT.key, {"uid-web-1"}) == 0  # their pods are being made
+        assert env.remove_orphans("uid-web-1") == 0  # their pods are being made
         await asyncio.sleep(61)
-        assert env.issuer.remove_orphans(TENANT.key, {"uid-web-1"}) == 2
+        assert env.remove_orphans("uid-web-1") == 2
         await asyncio.sleep(1)
         assert [env.secret(f"web-{n}") is not None for n in range(3)] == [False, True, False]
+
+
+@pytest.mark.asyncio
+async def test_orphans_are_looked_for_in_steps() -> None:
+    """10 000 pods were looked at in one step of up to 30 ms."""
+    async with TokensEnvironment() as env:
+        assert await env.issue(action()) is None
+        secret = env.secret()
+        assert secret is not None
+        for number in range(2_000):
+            labels = {**secret["metadata"]["labels"], keys.POD_TOKENS: f"uid-{number}"}
+            env.issuer.secret_seen({**secret, "metadata": {**secret["metadata"], "labels": labels}})
+        await asyncio.sleep(61)
+        looked = list[str]()
+
+        def may_have_pod(pod: PodTokens) -> bool:
+            looked.append(pod.uid)
+            return True
+
+        assert most_in_a_step(env.issuer.remove_orphans(TENANT.key, may_have_pod), lambda: len(looked)) <= 500
+        assert len(looked) == 2_001
 
 
 @pytest.mark.asyncio

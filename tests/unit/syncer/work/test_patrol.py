@@ -2,7 +2,7 @@
 import asyncio
 import contextlib
 import itertools
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
 from types import SimpleNamespace
 from typing import Any
 
@@ -34,11 +34,15 @@ IN_SUPER = {
 }
 
 
+def _nothing(_: object) -> Generator[None, None, None]:
+    yield from ()
+
+
 class Judge:
     has_patrolled = True
     judgements = 0
 
-    def judge(self) -> None:
+    async def judge(self) -> None:
         self.judgements += 1
 
 
@@ -76,7 +80,7 @@ def test_pairs_wait_behind_what_lacks_a_side() -> None:
 
     queue: Any = SimpleNamespace(add=add)
     metrics = SyncerMetrics()
-    patrol = Patrol(queue, metrics, {}, interval_s=60.0, patrolled=lambda _: None)
+    patrol = Patrol(queue, metrics, {}, interval_s=60.0, patrolled=_nothing)
     assert asyncio.run(patrol.check(session)) == 4
     assert queued == [("pair", True), ("changed", True), ("own-only", False), ("super-only", False)]
     assert session.deletion_judge.judgements == 1
@@ -94,7 +98,7 @@ def test_a_patrol_looks_at_so_many_in_a_step() -> None:
 
     session: Any = Large()
     queue: Any = SimpleNamespace()
-    patrol = Patrol(queue, SyncerMetrics(), {}, interval_s=60.0, patrolled=lambda _: None)
+    patrol = Patrol(queue, SyncerMetrics(), {}, interval_s=60.0, patrolled=_nothing)
     steps = patrol.check(session)
     with contextlib.suppress(StopIteration):
         while True:
