@@ -34,35 +34,62 @@ _NEVER: tuple[Network, ...] = tuple(
         ),
     )
 )
-# An IPv4 address is in the last 32 bits, or for 6to4 behind the first 16.
-_MAPPED = tuple(ipaddress.IPv6Network(each) for each in ("::ffff:0:0/96", "::/96", "64:ff9b::/96"))
-_SIX_TO_FOUR = ipaddress.IPv6Network("2002::/16")
+# IPv6 networks whose addresses carry IPv4 addresses, and how many bits stand behind these: mapped,
+# compatible, NAT64 and 6to4 (RFC 4291, RFC 6052, RFC 3056).
+_EMBEDDED_IN = tuple(
+    (ipaddress.IPv6Network(each), bits)
+    for each, bits in (("::ffff:0:0/96", 0), ("::/96", 0), ("64:ff9b::/96", 0), ("2002::/16", 80))
+)
+
+
+def written(text: object) -> Address | None:
+    """An address as it is written, or None."""
+    if type(text) is not str:
+        return None
+    try:
+        return ipaddress.ip_address(text)
+    except ValueError:
+        return None
 
 
 def parse(text: object) -> Address | None:
     """An address, the IPv4 address that an IPv6 one carries, or None."""
-    if type(text) is not str:
-        return None
-    try:
-        found = ipaddress.ip_address(text)
-    except ValueError:
-        return None
-    if found.version == 6:
-        value = int(found)
-        if found in _SIX_TO_FOUR:
-            return ipaddress.IPv4Address(value >> 80 & 0xFFFFFFFF)
-        if value > 1 and any(found in each for each in _MAPPED):
-            return ipaddress.IPv4Address(value & 0xFFFFFFFF)
-    return found
+    found = written(text)
+    if found is None or found.version == 4:
+        return found
+    embedded = _embedded(int(found), found.max_prefixlen)
+    return found if embedded is None else embedded.network_address
 
 
 def networks(texts: Iterable[str]) -> tuple[Network, ...]:
-    """Networks, and addresses as networks of one, in their order; what is neither is left out."""
-    found = []
+    """Networks, and addresses as networks of one, in their order; what is neither is left out.
+
+    Of an IPv6 network that carries IPv4 addresses the network of these, as `parse` does. One that is wider
+    than what carries them stays: it has other addresses.
+    """
+    found: list[Network] = []
     for text in texts:
         with contextlib.suppress(ValueError):
-            found.append(ipaddress.ip_network(text, strict=False))
+            network = ipaddress.ip_network(text, strict=False)
+            embedded = None
+            if network.version == 6:
+                embedded = _embedded(int(network.network_address), network.prefixlen)
+            found.append(network if embedded is None else embedded)
     return tuple(found)
+
+
+def _embedded(first: int, prefix_length: int) -> ipaddress.IPv4Network | None:
+    """The IPv4 addresses that an IPv6 network carries, given by its first address; None if it carries none.
+
+    Within one embedded address all that is behind it counts as that address.
+    """
+    if first <= 1 and prefix_length >= 127:
+        return None  # the unspecified address, and this host
+    for outer, bits_behind in _EMBEDDED_IN:
+        if prefix_length >= outer.prefixlen and ipaddress.IPv6Address(first) in outer:
+            length = min(prefix_length - outer.prefixlen, 32)
+            return ipaddress.IPv4Network((first >> bits_behind & 0xFFFFFFFF, length), strict=False)
+    return None
 
 
 class Ranges:

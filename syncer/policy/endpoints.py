@@ -89,8 +89,11 @@ class _Judge:
         self._allowed = addresses.CountedNetworks(policy.endpoints.allowed_cidrs)
         self._cluster = cluster_networks
 
-    def is_allowed(self, address: addresses.Address) -> bool:
+    def is_allowed(self, address: addresses.Address, written: addresses.Address | None) -> bool:
         """Whether it is an own pod's, the API server's, or one outside that the policy has nothing against.
+
+        `written` is the form in which it is written: an IPv6 address may carry the other. A policy may deny
+        either.
 
         A range that an operator allows for what is outside may have the super cluster in it: a network of its
         own is allowed by one that is no wider.
@@ -98,7 +101,7 @@ class _Judge:
         if str(address) in self._own or str(address) in self._api_server:
             return True
         length = self._cluster().longest_prefix(address)
-        if length is None and address not in self._denied:
+        if length is None and address not in self._denied and (written or address) not in self._denied:
             return True
         allowed = self._allowed.longest_prefix(address)
         return allowed is not None and allowed >= (length or 0)
@@ -110,7 +113,7 @@ def _check(found: RefusalList, path: str, address: Any, judge: _Judge) -> None:
         found.add(path, f"{shown(address)} is not an address")
     elif addresses.is_never_allowed(parsed):
         found.add(path, f"address {shown(address)}")
-    elif not judge.is_allowed(parsed):
+    elif not judge.is_allowed(parsed, addresses.written(address)):
         found.add(path, f"address {shown(address)} of no pod of the tenant", "endpoints.allowedCIDRs")
 
 

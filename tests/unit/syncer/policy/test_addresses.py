@@ -69,6 +69,63 @@ def test_an_address_within_another_is_judged_as_itself(address: ipaddress.IPv4Ad
         assert addresses.parse(carrier) == address
 
 
+# The first 96 bits, and how far the carried address is from the end.
+_CARRIERS = {"mapped": (0xFFFF << 32, 0, 96), "compatible": (0, 0, 96)} | {
+    "nat64": (0x64FF9B << 96, 0, 96),
+    "6to4": (0x2002 << 112, 80, 16),
+}
+
+
+@pytest.mark.parametrize("form", _CARRIERS)
+@given(st.integers(0, 2**32 - 1), st.integers(0, 2**80 - 1), st.integers(0, 128), st.data())
+def test_a_network_of_what_carries_addresses_has_these(
+    form: str, carried: int, behind: int, length: int, data: st.DataObject
+) -> None:
+    """What it has is found in it, and of the same form nothing else, whatever its length."""
+    base, shift, form_length = _CARRIERS[form]
+    first = base | carried << shift | (behind if shift else 0)
+    network = ipaddress.IPv6Network((first, length), strict=False)
+    (found,) = addresses.networks([str(network)])
+    if length < form_length or (length >= 127 and int(network.network_address) <= 1):
+        assert found == network
+        return
+    assert (found.version, found.prefixlen) == (4, min(length - form_length, 32))
+    inside = network[data.draw(st.integers(0, network.num_addresses - 1))]
+    other = ipaddress.IPv6Address(base | data.draw(st.integers(0, 2**32 - 1)) << shift)
+    for address in (inside, other):
+        parsed = addresses.parse(str(address))
+        assert parsed is not None
+        if parsed.version == 4:
+            # All of 6to4 that is behind one address is that address.
+            site = ipaddress.IPv6Network((int(address), form_length + 32), strict=False)
+            assert (parsed in found) == site.overlaps(network)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("::ffff:10.0.0.0/104", "10.0.0.0/8"),
+        ("::ffff:10.1.2.3", "10.1.2.3/32"),
+        ("::10.0.0.0/104", "10.0.0.0/8"),
+        ("64:ff9b::10.0.0.0/104", "10.0.0.0/8"),
+        ("64:ff9b::/96", "0.0.0.0/0"),
+        ("2002:a00::/24", "10.0.0.0/8"),
+        ("2002:a00:1::/48", "10.0.0.1/32"),
+        ("2002:a00:1:5::/64", "10.0.0.1/32"),
+        ("2002::/16", "0.0.0.0/0"),
+        ("2002::/15", "2002::/15"),
+        ("::/0", "::/0"),
+        ("::/95", "::/95"),
+        ("::1", "::1/128"),
+        ("::/127", "::/127"),
+        ("fd00::/8", "fd00::/8"),
+        ("10.0.0.0/8", "10.0.0.0/8"),
+    ],
+)
+def test_networks_as_they_are_judged(text: str, expected: str) -> None:
+    assert addresses.networks([text, "nothing"]) == (ipaddress.ip_network(expected),)
+
+
 def _network(address: addresses.Address, bits: int) -> Network:
     return ipaddress.ip_network(f"{address}/{bits}", strict=False)
 

@@ -2,6 +2,7 @@
 """Endpoints and EndpointSlices by the SyncPolicy, as in docs/spec/sync-policy.md#endpoints."""
 
 import ipaddress
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -284,3 +285,21 @@ def test_a_patch_takes_addresses_away(
             {"metadata": {}} if patch == "metadata" else {name: None if patch is None else make(patch)}
         )
         assert endpoints.takes_away({name: make(found)}, body) is expected
+
+
+@pytest.mark.parametrize("denied", ["2002::/16", "64:ff9b::/96", "::ffff:0:0/96", "2002:808:808::/48"])
+def test_a_policy_denies_addresses_as_they_are_written(denied: str) -> None:
+    """And no others that they carry."""
+    limits = EndpointPolicy(denied_cidrs=(ipaddress.ip_network(denied),))
+    policy = replace(DEFAULT, endpoints=limits)
+    inside = ipaddress.ip_network(denied)
+    address = {
+        "2002::/16": "2002:808:808::1",
+        "64:ff9b::/96": "64:ff9b::8.8.8.8",
+        "::ffff:0:0/96": "::ffff:8.8.8.8",
+        "2002:808:808::/48": "2002:808:808::1",
+    }[denied]
+    assert ipaddress.ip_address(address) in inside
+    for text, is_refused in ((address, True), ("8.8.8.8", False)):
+        value = {"metadata": {"name": "s"}, "subsets": [{"addresses": [{"ip": text}]}]}
+        assert bool(endpoints.refusals(value, policy, ())) == is_refused
