@@ -40,9 +40,7 @@ class VNodes:
         self._renew_times = RenewTimes()
         self._slots: list[dict[str, TenantVNodes]] = [{} for _ in range(_SLOTS)]
         self.counts = VNodeCounts()
-        self.super_nodes = SuperNodes(
-            agent_addresses, agent_port, probe, tasks, self._timestamp, self._super_node_changed
-        )
+        self.super_nodes = SuperNodes(agent_addresses, agent_port, probe, tasks, self._timestamp)
 
     def add_tenant(self, key: str, client: Requester, policy: VNodePolicy) -> TenantVNodes:
         """Start a tenant's vNodes. A `key` that is there is started anew."""
@@ -83,11 +81,6 @@ class VNodes:
                 # After a pause of the process nothing is made up for.
                 at_s = max(at_s + RENEW_S / _SLOTS, loop.time())
                 await asyncio.sleep(at_s - loop.time())
-
-    def _super_node_changed(self, name: str) -> None:
-        for slot in self._slots:
-            for tenant in slot.values():
-                tenant.super_node_changed(name)
 
     def _renew_time(self) -> float:
         return self._renew_times.next(self._wall())

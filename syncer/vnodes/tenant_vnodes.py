@@ -113,7 +113,8 @@ class TenantVNodes:
         self._is_renewing = False
         self._has_synced = False
         self._spawned: set[asyncio.Task[None]] = set()
-        for name in super_nodes:
+        self._follow_scope()
+        for name in self._nodes_in_scope():
             self.super_node_changed(name)
 
     # ---- What the engine reports
@@ -160,9 +161,10 @@ class TenantVNodes:
         if policy == self._policy:
             return
         self._policy = policy
+        self._follow_scope()
         for name, each in self._vnodes.items():
             self._handle(name, each, PolicyChanged())
-        for name in [*{*self._vnodes, *self._super_nodes}]:
+        for name in [*{*self._vnodes, *self._nodes_in_scope()}]:
             self.super_node_changed(name)
 
     # ---- What the engine asks
@@ -201,8 +203,9 @@ class TenantVNodes:
         """End what goes on, and forget the tenant."""
         for task in self._spawned:
             task.cancel()
+        self._super_nodes.remove_user_of_all(self)
         for name in self._vnodes:
-            self._super_nodes.remove_user(name)
+            self._super_nodes.remove_user(name, self)
         self._vnodes.clear()
         for waiter in self._queue.values():
             _end(waiter)
@@ -215,8 +218,19 @@ class TenantVNodes:
         found = self._vnodes.get(name)
         if found is None:
             found = self._vnodes[name] = VNodeMachine(_now(), is_covered=self._is_covered(name))
-            self._super_nodes.add_user(name)
+            self._super_nodes.add_user(name, self)
         return found
+
+    def _follow_scope(self) -> None:
+        """Hear of nodes without a vNode only if the policy can cover them."""
+        if self._policy.scope is VNodeScope.USED:
+            self._super_nodes.remove_user_of_all(self)
+        else:
+            self._super_nodes.add_user_of_all(self)
+
+    def _nodes_in_scope(self) -> list[str]:
+        """The super nodes that the policy may show without pods."""
+        return [] if self._policy.scope is VNodeScope.USED else list(self._super_nodes)
 
     def _is_covered(self, name: str) -> bool:
         if self._policy.scope is VNodeScope.USED:
@@ -306,7 +320,7 @@ class TenantVNodes:
                 await self._delete(name, found)
                 is_over = self._send_event(name, found, RemovalEnded()) is VNodeAction.FORGET
                 if is_over and self._vnodes.pop(name, None) is not None:
-                    self._super_nodes.remove_user(name)
+                    self._super_nodes.remove_user(name, self)
                 return None
             case VNodeAction.APPLY:
                 return await self._apply(name, found)
