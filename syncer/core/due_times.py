@@ -6,22 +6,23 @@ and a few more.
 """
 
 import heapq
+from collections.abc import Hashable
+from typing import Generic, TypeVar
+
+T = TypeVar("T", bound=Hashable)
 
 # Void entries are looked for when their number may have doubled, but not below this.
 _FEW_ENTRIES = 64
 
-TokensKey = tuple[str, str]
-"""A tenant's cluster key, and the UID of one of its pods."""
 
-
-class DueTimes:
-    """Times in seconds of one clock, which the caller has."""
+class DueTimes(Generic[T]):
+    """Times in seconds of one clock, which the caller has. Items have an order."""
 
     __slots__ = ("_due", "_heap", "_sweep_at")
 
     def __init__(self) -> None:
-        self._due: dict[TokensKey, float] = {}
-        self._heap: list[tuple[float, TokensKey]] = []
+        self._due: dict[T, float] = {}
+        self._heap: list[tuple[float, T]] = []
         self._sweep_at = _FEW_ENTRIES
 
     def __len__(self) -> int:
@@ -33,7 +34,7 @@ class DueTimes:
         """When to take what is due next: at the latest then. None if nothing will be."""
         return self._heap[0][0] if self._heap else None
 
-    def set(self, item: TokensKey, due_s: float) -> bool:
+    def set(self, item: T, due_s: float) -> bool:
         """Have the item due then, and not before; returns whether nothing is due before it."""
         self._due[item] = due_s
         if len(self._heap) >= self._sweep_at:
@@ -43,16 +44,16 @@ class DueTimes:
         heapq.heappush(self._heap, (due_s, item))
         return self._heap[0][0] == due_s
 
-    def forget(self, item: TokensKey) -> None:
+    def forget(self, item: T) -> None:
         """Have it never due."""
         self._due.pop(item, None)
 
-    def is_due(self, item: TokensKey, now_s: float) -> bool:
+    def is_due(self, item: T, now_s: float) -> bool:
         """Whether its time has come, also after it was taken."""
         due_s = self._due.get(item)
         return due_s is not None and due_s <= now_s
 
-    def take(self, now_s: float) -> list[TokensKey]:
+    def take(self, now_s: float) -> list[T]:
         """What is due now and was not taken since it was set."""
         found = []
         while self._heap and self._heap[0][0] <= now_s:
@@ -61,6 +62,6 @@ class DueTimes:
                 found.append(entry[1])
         return found
 
-    def _is_latest(self, entry: tuple[float, TokensKey]) -> bool:
+    def _is_latest(self, entry: tuple[float, T]) -> bool:
         due_s, item = entry
         return self._due.get(item) == due_s

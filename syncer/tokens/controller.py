@@ -14,11 +14,11 @@ from daemonkit import logs
 from daemonkit.fairness.steps import WorkStep
 from daemonkit.kube.client import ApiError, Requester, UnreachableError
 from daemonkit.tasks import Tasks
+from syncer.core.due_times import DueTimes
 from syncer.core.objects import Object, annotations_of, uid_of
 from syncer.core.plan import Conflict, IssueTokens, Wait
 from syncer.core.tenant_cluster import TenantCluster
 from syncer.tokens.documents import MAX_TOKENS, PodTokens, parse_secret, pod_tokens, requests_of
-from syncer.tokens.due_times import DueTimes
 from syncer.tokens.pod_record import FIRST_BACKOFF_S, PodRecord, TenantBackoff
 from syncer.tokens.token_requests import (
     NOT_ISSUED,
@@ -86,7 +86,8 @@ class TokenIssuer:
         self._wall = wall
         self._jitter = jitter
         self._tenants: dict[str, _TenantTokens] = {}
-        self._due = DueTimes()
+        self._due: DueTimes[tuple[str, str]] = DueTimes()
+        """By a tenant's cluster key, and the UID of one of its pods."""
         self._has_work = asyncio.Event()
         self.counts = TokenCounts()
 

@@ -2,7 +2,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncer.tokens.due_times import DueTimes, TokensKey
+from syncer.core.due_times import DueTimes
 
 _ITEMS = st.sampled_from([("red", "a"), ("red", "b"), ("blue", "a")])
 _TIMES = st.floats(0, 10)
@@ -12,9 +12,9 @@ _TAKE = st.tuples(st.just("take"), _ITEMS, _TIMES)
 
 
 @given(st.lists(st.one_of(_SET, _FORGET, _TAKE), max_size=60))
-def test_what_is_due_is_taken_once(steps: list[tuple[str, TokensKey, float]]) -> None:
+def test_what_is_due_is_taken_once(steps: list[tuple[str, tuple[str, str], float]]) -> None:
     """As a dictionary says it, of all times that were given and in any order."""
-    times, latest, taken = DueTimes(), dict[TokensKey, float](), set[TokensKey]()
+    times, latest, taken = DueTimes[tuple[str, str]](), dict[tuple[str, str], float](), set[tuple[str, str]]()
     for step, item, at_s in steps:
         match step:
             case "set":
@@ -37,7 +37,7 @@ def test_what_is_due_is_taken_once(steps: list[tuple[str, TokensKey, float]]) ->
 
 
 def test_void_times_are_forgotten() -> None:
-    times = DueTimes()
+    times = DueTimes[tuple[str, str]]()
     for number in range(10_000):
         times.set(("red", str(number % 50)), 1_000.0 + number)
         assert len(times) <= 2 * 50 + 64
