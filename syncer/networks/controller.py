@@ -6,10 +6,12 @@ for only while a Network is being deleted: one pod of it is enough to wait.
 """
 
 import asyncio
+import bisect
 import contextlib
 import datetime as dt
 import random
 import time
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
@@ -27,6 +29,7 @@ from daemonkit.kube.resources import PODS, Resource
 from daemonkit.kube.store import Change
 from daemonkit.tasks import Tasks
 from syncer.caches.cached_object import CachedObject, parse
+from syncer.core.due_times import DueTimes
 from syncer.core.objects import Object, is_deleting, name_of
 from syncer.core.plan import Action, Create, Delete, Patch, Side
 from syncer.core.requests import request_of
@@ -56,6 +59,8 @@ WAIT_S = 5.0
 FIRST_RETRY_S, LONGEST_RETRY_S = 1.0, 300.0
 # Of a tenant, so that it cannot fill the memory; more are reported.
 MAX_NETWORKS = 100
+# More names at once are cheaper to sort than to insert.
+_MANY_CHANGES = 64
 # Finalizer, objects, status, and one for a conflict.
 _MAX_ROUNDS = 5
 _MAX_BYTES = 4 << 20
@@ -101,7 +106,10 @@ class NetworkController:
         self._may_write = may_write
         self._wall = wall
         self._jitter = jitter
-        self._due: dict[str, float] = {}
+        self._due: DueTimes[str] = DueTimes()
+        self._now_due: OrderedDict[str, None] = OrderedDict()  # the first is synced next
+        self._names: list[str] = []
+        """Of all Networks, sorted: the first ones are served."""
         self._failures: dict[str, int] = {}
         self._problems: dict[str, tuple[Problem, ...]] = {}
         self._changed = asyncio.Event()
@@ -132,25 +140,42 @@ class NetworkController:
     # ---- what is due
 
     def _networks_changed(self, changes: Sequence[Change[CachedObject]]) -> None:
-        now = asyncio.get_running_loop().time()
         for change in changes:
-            self._due[change.key[1]] = now
+            self._due.forget(change.key[1])
+            self._now_due[change.key[1]] = None
+        self._note_names([change.key[1] for change in changes])
         self._changed.set()
+
+    def _note_names(self, changed: Sequence[str]) -> None:
+        if len(changed) > _MANY_CHANGES:
+            self._names = sorted(key[1] for key in self._networks.objects)
+            return
+        for name in changed:
+            at = bisect.bisect_left(self._names, name)
+            is_noted = at < len(self._names) and self._names[at] == name
+            is_there = ("", name) in self._networks.objects
+            if is_there and not is_noted:
+                self._names.insert(at, name)
+            elif is_noted and not is_there:
+                del self._names[at]
 
     async def _sync_due(self) -> None:
         """Sync the network that has been due for longest, or wait until one is."""
         now = asyncio.get_running_loop().time()
-        name = min(self._due, key=lambda each: self._due[each], default=None)
-        if name is None or self._due[name] > now:
+        for name in self._due.take(now):
+            self._due.forget(name)
+            self._now_due[name] = None
+        if not self._now_due:
+            first_s = self._due.first_s
             self._changed.clear()
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(None if name is None else self._due[name] - now):
+                async with asyncio.timeout(None if first_s is None else first_s - now):
                     await self._changed.wait()
             return
-        del self._due[name]
+        name, _ = self._now_due.popitem(last=False)
         wait_s = await self._sync(name)
-        if wait_s is not None:
-            self._due.setdefault(name, asyncio.get_running_loop().time() + wait_s)
+        if wait_s is not None and name not in self._now_due:  # else it has changed meanwhile
+            self._due.set(name, asyncio.get_running_loop().time() + wait_s)
 
     async def _sync(self, name: str) -> float | None:
         """Sync one network. Returns after how long it is due again; None for one that is gone."""
@@ -214,9 +239,7 @@ class NetworkController:
             await self._act(action)
 
     def _is_beyond_limit(self, name: str) -> bool:
-        if len(self._networks.objects) <= MAX_NETWORKS:
-            return False
-        return name not in sorted(key[1] for key in self._networks.objects)[:MAX_NETWORKS]
+        return bisect.bisect_left(self._names, name) >= MAX_NETWORKS
 
     # ---- once
 
