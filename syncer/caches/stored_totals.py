@@ -5,6 +5,7 @@ Kept with each change, so that asking costs nothing, however much a tenant has.
 """
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from daemonkit.kube.byte_budget import OBJECT_BYTES
@@ -14,27 +15,34 @@ from daemonkit.kube.byte_budget import OBJECT_BYTES
 class Totals:
     """`counts` by kind, `objects` in all. `stored_bytes` is of the JSON without `managedFields`.
 
-    `event_bytes` is what is held of Events, which end by themselves and are in no quota.
+    `event_bytes` is what is held of Events, which end by themselves and are in no quota, and
+    `copied_event_bytes` what is left of those that have been copied to the tenant.
     """
 
     stored_bytes: int = 0
     counts: Counter[str] = field(default_factory=Counter)
     event_bytes: int = 0
     objects: int = 0
+    copied_event_bytes: int = 0
 
     @property
     def memory_bytes(self) -> int:
         """What a cache of them takes, at most."""
-        return self.stored_bytes + OBJECT_BYTES * self.objects + self.event_bytes
+        events = self.event_bytes + self.copied_event_bytes
+        return self.stored_bytes + OBJECT_BYTES * self.objects + events
 
     @property
     def is_nothing(self) -> bool:
-        return not (self.stored_bytes or self.event_bytes or self.counts)
+        return not (self.stored_bytes or self.event_bytes or self.copied_event_bytes or self.counts)
 
-    def add(self, kind: str, count: int, size_bytes: int, event_bytes: int = 0) -> None:
+    def add_events(self, held_bytes: int, copied_bytes: int) -> None:
+        """Add so much of Events; less than none is taken away."""
+        self.event_bytes += held_bytes
+        self.copied_event_bytes += copied_bytes
+
+    def add(self, kind: str, count: int, size_bytes: int) -> None:
         """Add so many objects of a kind; fewer than none are taken away."""
         self.stored_bytes += size_bytes
-        self.event_bytes += event_bytes
         if count:
             self.objects += count
             self.counts[kind] += count
@@ -43,7 +51,8 @@ class Totals:
 
     def add_all(self, other: "Totals", sign: int) -> None:
         """Add another's, or take them away with a `sign` of -1."""
-        self.add("", 0, sign * other.stored_bytes, sign * other.event_bytes)
+        self.add("", 0, sign * other.stored_bytes)
+        self.add_events(sign * other.event_bytes, sign * other.copied_event_bytes)
         for kind, count in other.counts.items():
             self.add(kind, sign * count, 0)
 
@@ -69,23 +78,22 @@ class StoredTotals:
     def add(self, super_namespace: str, kind: str, count: int, size_bytes: int) -> None:
         """Objects of a super namespace came, or went."""
         if count or size_bytes:
-            self._add(super_namespace, kind, count, size_bytes)
+            self._change(super_namespace, lambda found: found.add(kind, count, size_bytes))
 
-    def add_events(self, super_namespace: str, size_bytes: int) -> None:
+    def add_events(self, super_namespace: str, held_bytes: int, copied_bytes: int = 0) -> None:
         """So much more is held of the Events of a super namespace, or less."""
-        self._add(super_namespace, "Event", 0, 0, size_bytes)
+        if held_bytes or copied_bytes:
+            self._change(super_namespace, lambda found: found.add_events(held_bytes, copied_bytes))
 
-    def _add(
-        self, super_namespace: str, kind: str, count: int, size_bytes: int, event_bytes: int = 0
-    ) -> None:
-        self.all.add(kind, count, size_bytes, event_bytes)
+    def _change(self, super_namespace: str, change: Callable[[Totals], None]) -> None:
+        change(self.all)
         places = [(self._of_namespace, super_namespace)]
         if (key := self._owners.get(super_namespace)) is not None:
             places.append((self._of_key, key))
         for where, name in places:
             if (found := where.get(name)) is None:
                 found = where[name] = Totals()
-            found.add(kind, count, size_bytes, event_bytes)
+            change(found)
             if found.is_nothing:
                 del where[name]
 

@@ -49,7 +49,7 @@ DRAIN = "Drain"
 # Of one namespace, for the variables of its pods: these are read in about 5 ms.
 MAX_SERVICES = 1_000
 MAX_SERVICES_BYTES = 1 << 20
-# Of one tenant: some 8 000, which an API server forgets after an hour.
+# Of one tenant: some 8 000 that have not been copied to it yet. Of those that have, as much is counted.
 MAX_EVENT_BYTES = 16 << 20
 # Of these the super cluster, or the syncer beside its own labels, has objects without our labels that matter.
 _WITHOUT_LABELS = frozenset({"Namespace", "ServiceAccount", "Event", "PersistentVolume"})
@@ -121,6 +121,7 @@ class SuperCaches:
         """Addresses and networks of pods of the super cluster's nodes, and addresses of its API server."""
         self._networks_of: dict[str, tuple[Network, ...]] = {}
         self._event_bytes: dict[Key, int] = {}
+        self._copied_event_bytes: dict[Key, int] = {}
         self._drained_nodes = DrainedNodes()
         self.stored = StoredTotals()
         # What unreadable objects last were: who counts them hears of their end with it.
@@ -461,6 +462,7 @@ class SuperCaches:
         """
         namespace, owner = change.key[0], self._owners.get(change.key[0])
         before, after = self._event_bytes.pop(change.key, 0), 0
+        copied = self._copied_event_bytes.pop(change.key, 0)
         if not isinstance(change, Deleted):
             after = OBJECT_BYTES + change.value.size_bytes
             key = owner.key if isinstance(owner, SuperNamespaceOwner) else None
@@ -468,9 +470,25 @@ class SuperCaches:
                 change.value.body, change.value.verified_with, after = b"", "", 0
             else:
                 self._event_bytes[change.key] = after
-        if before != after:
-            self.stored.add_events(namespace, after - before)
+        self.stored.add_events(namespace, after - before, -copied)
         return owner is not None if isinstance(change, Deleted) else after > 0
+
+    def event_copied(self, event: CachedObject) -> None:
+        """An Event has been copied, or is of no use: nothing is held but that it is there."""
+        event.verified_with, event.body = "", b""
+        where = event.metadata.namespace, event.metadata.name
+        before = self._event_bytes.get(where)
+        if before is None or self.objects(EVENT).get(where) is not event:
+            return
+        del self._event_bytes[where]
+        owner, after = self._owners.get(where[0]), OBJECT_BYTES + event.size_bytes
+        key = owner.key if isinstance(owner, SuperNamespaceOwner) else ""
+        # Beyond that it is as those of the super cluster's own, of which as little is kept.
+        if self.stored.of(key).copied_event_bytes + after > MAX_EVENT_BYTES:
+            after = 0
+        else:
+            self._copied_event_bytes[where] = after
+        self.stored.add_events(where[0], -before, after)
 
     def _note_service(self, namespace: str, name: str, *, is_there: bool) -> None:
         found = self._service_names.setdefault(namespace, set())

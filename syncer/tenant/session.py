@@ -150,7 +150,7 @@ class TenantSession:
             self.namespaces,
             self.memory,
         )
-        self.verified = VerifiedPairs(self.caches)
+        self.verified = VerifiedPairs(self.caches, self._super.event_copied)
         self.waits = Waits()
         self.deletions = Deletions(tenant.key, lambda: secrets.token_hex(4), surroundings.clock, held_tokens)
         self.deletion_judge = DeletionJudge(

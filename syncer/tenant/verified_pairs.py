@@ -6,7 +6,7 @@ its way into the caches: until its event comes it is assumed.
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from syncer.caches.cached_object import CachedObject, last_observed
@@ -30,10 +30,14 @@ class CachedPairs(Protocol):
 
 
 class VerifiedPairs:
-    """`note` what agrees, and say what changes; whatever is not known to agree is planned."""
+    """`note` what agrees, and say what changes; whatever is not known to agree is planned.
 
-    def __init__(self, caches: CachedPairs) -> None:
+    `event_copied` gets each Event that is not read again.
+    """
+
+    def __init__(self, caches: CachedPairs, event_copied: Callable[[CachedObject], None]) -> None:
         self._caches = caches
+        self._event_copied = event_copied
         self._assumed: dict[SyncKey, tuple[str, str]] = {}
 
     def __len__(self) -> int:
@@ -45,8 +49,7 @@ class VerifiedPairs:
         cached, found = self._caches.pair(item)
         if item[0] in NOT_WATCHED:
             if found is not None and found.version == super_version:
-                # It has been copied, and is not read again.
-                found.verified_with, found.body = "", b""
+                self._event_copied(found)
             return
         if found is not None and found.version == super_version:
             _note_rest(item[0], found)
@@ -106,7 +109,7 @@ class VerifiedPairs:
                 await asyncio.sleep(0)
             found = None if each is None else each[1]
             if found is not None and found.body and last_observed(found) < before:
-                found.verified_with, found.body = "", b""
+                self._event_copied(found)
 
 
 def _note_rest(kind: str, cached: CachedObject) -> None:

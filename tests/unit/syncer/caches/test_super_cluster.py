@@ -303,3 +303,45 @@ async def test_events_of_a_tenant_are_bounded_memory() -> None:
     await asyncio.sleep(1)
     assert reported[15:] == ["later"]
     await tasks.close(1.0)
+
+
+async def test_no_event_is_lost_behind_those_that_have_been_copied() -> None:
+    """A large tenant's pods bring about more in an hour than are held at once; each is copied as it comes."""
+    cluster, copied, count = Cluster(Storage(), ClusterSettings(), clock=lambda: 0.0), list[str](), 20_000
+
+    def copy(change: SuperChange) -> None:
+        if change.kind == "Event" and change.value is not None and not change.is_deleted:
+            assert change.value.body
+            copied.append(change.name)
+            caches.event_copied(change.value)
+
+    caches = SuperCaches(InProcessClient(cluster), table.kinds(()), copy)
+    tasks = Tasks("test")
+    cluster.storage.put(NAMESPACES, _namespace("red", "web"))
+    caches.start(tasks, TenantScheduler().open("super cluster"))
+    await caches.wait_synced()
+    names = [f"e-{number:05}" for number in range(count)]
+    for number, name in enumerate(names):
+        meta = {"namespace": "red-web", "name": name}
+        cluster.storage.put(event.KIND.resource, {"metadata": meta, "message": "x" * 1_000})
+        if number % 500 == 0:
+            await asyncio.sleep(1)
+    await asyncio.sleep(5)
+    assert copied == names
+    totals = caches.stored.of("red")
+    assert (totals.event_bytes, caches.stored.all.event_bytes) == (0, 0)
+    held = sum(each.size_bytes for each in caches.objects("Event").values())
+    assert held < totals.copied_event_bytes <= MAX_EVENT_BYTES
+    assert caches.stored.all.copied_event_bytes == totals.copied_event_bytes
+    assert totals.memory_bytes > totals.copied_event_bytes
+    # One that occurs again is read again.
+    cluster.storage.put(
+        event.KIND.resource, {"metadata": {"namespace": "red-web", "name": "e-00000"}, "message": "again"}
+    )
+    await asyncio.sleep(1)
+    assert copied[count:] == ["e-00000"]
+    for name in names:
+        cluster.storage.delete(event.KIND.resource, "red-web", name)
+    await asyncio.sleep(5)
+    assert (totals.event_bytes, totals.copied_event_bytes) == (0, 0)
+    await tasks.close(1.0)

@@ -19,6 +19,10 @@ def _cached(version: str, body: bytes = b"{}") -> CachedObject:
     return CachedObject(CachedMetadata(resource_version=version), body)
 
 
+def _copied(event: CachedObject) -> None:
+    event.verified_with, event.body = "", b""
+
+
 class _Caches:
     def __init__(self, tenant: CachedObject | None = None, found: CachedObject | None = None) -> None:
         self.tenant = tenant
@@ -37,7 +41,7 @@ class _Caches:
 
 def test_what_agrees_is_verified_until_a_side_changes() -> None:
     caches = _Caches(_cached("1"), _cached("11"))
-    pairs = VerifiedPairs(caches)
+    pairs = VerifiedPairs(caches, _copied)
     assert not is_verified(caches.pair(ITEM))
     pairs.note(ITEM, "1", "11")
     assert is_verified(caches.pair(ITEM))
@@ -48,7 +52,7 @@ def test_what_agrees_is_verified_until_a_side_changes() -> None:
 
 def test_what_was_written_is_assumed_until_its_event_comes() -> None:
     caches = _Caches(_cached("1"))
-    pairs = VerifiedPairs(caches)
+    pairs = VerifiedPairs(caches, _copied)
     pairs.note(ITEM, "1", "11")  # created in the super cluster
     assert not is_verified(caches.pair(ITEM))
     caches.found = _cached("11")
@@ -64,7 +68,7 @@ def test_what_was_written_is_assumed_until_its_event_comes() -> None:
 def test_an_edit_on_the_way_ends_what_was_assumed() -> None:
     for value, is_relisting in ((_cached("2"), False), (_cached("3"), True), (None, False)):
         caches = _Caches(_cached("1"), _cached("11"))
-        pairs = VerifiedPairs(caches)
+        pairs = VerifiedPairs(caches, _copied)
         pairs.note(ITEM, "3", "11")
         caches.tenant = value
         pairs.tenant_changed(ITEM, value, is_relisting=is_relisting)
@@ -73,7 +77,7 @@ def test_an_edit_on_the_way_ends_what_was_assumed() -> None:
 
 def test_a_write_of_others_before_a_patch_ends_what_was_noted() -> None:
     caches = _Caches(_cached("1"), _cached("11"))
-    pairs = VerifiedPairs(caches)
+    pairs = VerifiedPairs(caches, _copied)
     pairs.note(ITEM, "1", "13")
     for version, is_relisting in (("12", False), ("13", True)):
         caches.found = _cached(version)
@@ -85,7 +89,7 @@ def test_a_foreign_write_in_one_piece_with_a_patch_is_seen() -> None:
     """The caches have the patch's version already when the event before it is reported."""
     for first, is_relisting in (("12", False), ("", False), ("13", True)):
         caches = _Caches(_cached("1"), _cached("11"))
-        pairs = VerifiedPairs(caches)
+        pairs = VerifiedPairs(caches, _copied)
         pairs.note(ITEM, "1", "13")
         caches.found = _cached("13")
         pairs.super_changed(ITEM, first, is_relisting=is_relisting)
@@ -97,7 +101,7 @@ def test_a_foreign_write_before_a_patch_ends_what_is_assumed() -> None:
     """The tenant's object was written too, and its event comes last."""
     for first, is_relisting in (("12", False), ("", False), ("13", True)):
         caches = _Caches(_cached("1"), _cached("11"))
-        pairs = VerifiedPairs(caches)
+        pairs = VerifiedPairs(caches, _copied)
         pairs.note(ITEM, "2", "13")
         caches.found = _cached("13")
         pairs.super_changed(ITEM, first, is_relisting=is_relisting)
@@ -109,12 +113,12 @@ def test_a_foreign_write_before_a_patch_ends_what_is_assumed() -> None:
 
 def test_what_looked_at_a_change_is_verified_no_more() -> None:
     caches = _Caches(_cached("1"), _cached("11"))
-    pairs = VerifiedPairs(caches)
+    pairs = VerifiedPairs(caches, _copied)
     pairs.note(ITEM, "1", "11")
     pairs.end(ITEM)
     assert not is_verified(caches.pair(ITEM))
     alone = _Caches(None, _cached("11"))
-    pairs = VerifiedPairs(alone)
+    pairs = VerifiedPairs(alone, _copied)
     pairs.note(ITEM, "", "11")
     assert is_verified(alone.pair(ITEM))
     pairs.end(ITEM)
@@ -126,7 +130,7 @@ def test_an_event_is_copied_once_and_an_old_one_never() -> None:
     caches = _Caches()
     keys = [("Event", "web", name) for name in ("new", "old")]
     caches.events = [(keys[0], _cached("1", new)), (keys[1], _cached("2", old))]
-    pairs = VerifiedPairs(caches)
+    pairs = VerifiedPairs(caches, _copied)
     asyncio.run(pairs.skip_events("2026-01-01T12:00:00Z"))
     assert [each.body for _, each in caches.events] == [new, b""]
     pairs.note(keys[0], "", "1")
@@ -139,7 +143,7 @@ def test_old_events_are_read_in_steps() -> None:
     old = b'{"lastTimestamp": "2026-01-01T00:00:00Z"}'
     caches = _Caches()
     caches.events = [(("Event", "web", str(number)), _cached("1", old)) for number in range(2_000)]
-    steps, left = VerifiedPairs(caches).skip_events("2026-01-01T12:00:00Z"), [len(caches.events)]
+    steps, left = VerifiedPairs(caches, _copied).skip_events("2026-01-01T12:00:00Z"), [len(caches.events)]
     with contextlib.suppress(StopIteration):
         while True:
             steps.send(None)
@@ -153,7 +157,7 @@ def test_nothing_is_verified_that_was_never_noted() -> None:
     chance = random.Random(11)  # noqa: S311 - a repeatable one
     for _ in range(200):
         caches = _Caches(_cached("1"), _cached("101"))
-        pairs, noted = VerifiedPairs(caches), set[tuple[str, str]]()
+        pairs, noted = VerifiedPairs(caches, _copied), set[tuple[str, str]]()
         for _ in range(30):
             is_relisting = chance.random() < 0.2
             match chance.randrange(4):
