@@ -433,6 +433,8 @@ class SuperCaches:
         Secrets that the syncer makes for pods' tokens take space, and are none of the tenant's Secrets.
         """
         kind = sync.kind.kind
+        if sync.scope is Scope.CLAIMED:
+            self._note_volumes(kind, changes)
         if kind == EVENT or (sync.scope is not Scope.NAMESPACE and sync.scope not in _IN_NAMESPACES):
             return
         for change in changes:
@@ -453,6 +455,14 @@ class SuperCaches:
             elif (change.old if isinstance(change, Deleted) else change.value).is_pod_tokens:
                 count = 0
             self.stored.add(namespace, kind, count, after - before)
+
+    def _note_volumes(self, kind: str, changes: Sequence[Change[CachedObject]]) -> None:
+        """Count volumes where their claims are, or were: a retained one outlives its claim."""
+        for change in changes:
+            if isinstance(change, Added | Modified) and change.value.claim_namespace:
+                self.stored.add(change.value.claim_namespace, kind, 1, change.value.json_bytes)
+            if isinstance(change, Modified | Deleted) and change.old.claim_namespace:
+                self.stored.add(change.old.claim_namespace, kind, -1, -change.old.json_bytes)
 
     def _note_event(self, change: _ObjectChange) -> bool:
         """Count what is held of an Event; returns whether it is a tenant's.

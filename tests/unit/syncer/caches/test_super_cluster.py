@@ -345,3 +345,36 @@ async def test_no_event_is_lost_behind_those_that_have_been_copied() -> None:
     await asyncio.sleep(5)
     assert (totals.event_bytes, totals.copied_event_bytes) == (0, 0)
     await tasks.close(1.0)
+
+
+async def test_volumes_that_outlive_their_claims_are_counted() -> None:
+    """A tenant whose class retains volumes leaves one with each claim that it makes and deletes."""
+    cluster = Cluster(Storage(), ClusterSettings(), clock=lambda: 0.0)
+    caches = SuperCaches(InProcessClient(cluster), table.kinds(()), lambda _: None)
+    tasks = Tasks("test")
+    for key in ("red", "green"):
+        cluster.storage.put(NAMESPACES, _namespace(key, "web"))
+    caches.start(tasks, TenantScheduler().open("super cluster"))
+    await caches.wait_synced()
+    before = {key: caches.stored.of(key).memory_bytes for key in ("red", "green")}
+    volumes = persistent_volume.KIND.resource
+    for number in range(10):
+        value = _volume(f"v-{number}", "red-web") | {"status": {"phase": "Released", "message": "x" * 1_000}}
+        cluster.storage.put(volumes, value)
+    cluster.storage.put(volumes, {"metadata": {"name": "free"}, "spec": {}})
+    await asyncio.sleep(1)
+    red = caches.stored.of("red")
+    assert red.counts["PersistentVolume"] == 10
+    assert red.memory_bytes - before["red"] > 20_000
+    assert caches.stored.of("green").memory_bytes == before["green"]
+    # One that an operator gives to another claim is that claim's.
+    cluster.storage.put(volumes, _volume("v-0", "green-web"))
+    cluster.storage.put(volumes, {"metadata": {"name": "v-1"}, "spec": {}})
+    await asyncio.sleep(1)
+    assert red.counts["PersistentVolume"] == 8
+    assert caches.stored.of("green").counts["PersistentVolume"] == 1
+    for number in range(10):
+        cluster.storage.delete(volumes, "", f"v-{number}")
+    await asyncio.sleep(1)
+    assert {key: caches.stored.of(key).memory_bytes for key in ("red", "green")} == before
+    await tasks.close(1.0)
