@@ -25,6 +25,7 @@ from syncer.core.view import View
 from syncer.kinds import judgement
 from syncer.kinds.metadata import LABEL_PREFIX, annotation_passes, rules_of, super_labels
 from syncer.kinds.port import KindSync, SameName, Scope
+from syncer.policy import metadata_keys
 from tenancy import keys, names
 
 KIND = SyncedKind(NAMESPACES, "Namespace")
@@ -45,6 +46,8 @@ class NamespaceSync(SameName):
         target = view.tenant.super_namespace(name)
         if isinstance(target, names.Refused):
             return Plan(Half(refusals=(Refusal("metadata.name", target.reason),)))
+        if what := metadata_keys.too_many_labels(labels_of(tenant)):
+            return Plan(Half(refusals=(Refusal("metadata.labels", f"{what}: no SyncPolicy allows it"),)))
         if found is None:
             return NOTHING if is_deleting(tenant) else _creation(tenant, target, view)
         if not is_owned(found, name, view):

@@ -8,8 +8,9 @@ docs/spec/sync-policy.md#labels-and-annotations lists the keys with the reasons.
 """
 
 import enum
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from syncer.core.objects import Object
 from syncer.core.plan import Change, Refusal
@@ -19,6 +20,13 @@ from syncer.policy.sync_policy import NO_NAMES, MetadataPolicy, SyncPolicy
 
 LABELS = "labels"
 ANNOTATIONS = "annotations"
+
+# What has more in the super cluster is not read there (`daemonkit.kube.object_limits`): it would be in no
+# plan, no check and no budget. Ours are some ten, and some are for those of the super cluster's programs.
+MAX_LABELS = 990
+MAX_LABEL_BYTES = 126 << 10
+# Of each label: what JSON writes beside key and value, and the prefix that pods' and namespaces' labels get.
+_LABEL_BYTES = 32
 
 # With the reason: none of them means anything to what runs in the super cluster.
 HARMLESS: tuple[tuple[str, str], ...] = (
@@ -196,11 +204,23 @@ IsPassedOver = Callable[[str], bool]
 """Whether a key is no author's: it is the syncer's, comes up, or stays by the VirtualCluster's own words."""
 
 
+def too_many_labels(labels: Mapping[str, Any]) -> str:
+    """Why a super object with these labels could not be read any more; empty if it could.
+
+    It has some more of ours, and a label may have a longer key there.
+    """
+    if len(labels) > MAX_LABELS:
+        return f"more than {MAX_LABELS} labels"
+    size_bytes = sum(len(key) + len(text_of(value)) + _LABEL_BYTES for key, value in labels.items())
+    return f"labels of more than {MAX_LABEL_BYTES} bytes in all" if size_bytes > MAX_LABEL_BYTES else ""
+
+
 def refusals(tenant: Object, rules: KeyRules, is_passed_over: IsPassedOver) -> tuple[Refusal, ...]:
     """The annotations that have the object refused. `tenant` is as its author wrote it."""
     found = RefusalList()
     meta = found.fields("metadata", tenant.get("metadata"))
-    found.fields("metadata.labels", meta.get(LABELS))
+    if what := too_many_labels(found.fields("metadata.labels", meta.get(LABELS))):
+        found.add("metadata.labels", what)
     for key in found.fields("metadata.annotations", meta.get(ANNOTATIONS)):
         if rules.annotation(text_of(key)) is KeyVerdict.REFUSED and not is_passed_over(key):
             found.add(f"metadata.annotations[{shown(key)}]", "this annotation", rules.field)
