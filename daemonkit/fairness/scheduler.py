@@ -129,6 +129,7 @@ class Account(FairShare):
     def charge_others(self, parts: "Mapping[Account, int]", whole: int) -> None:
         """This step was taken for others: charge them for what it took until now, by their parts of `whole`.
 
+        Steps that went before it belong to it, if each of them ended with a sleep of 0 s and charged nobody.
         This account is charged for its steps as well, by its own weight. Outside a step this does nothing.
         """
         if self._is_in_step and whole > 0:
@@ -178,6 +179,7 @@ class Account(FairShare):
         scheduler, send = self._scheduler, coro.send
         turns, clock_ns = scheduler.turns, scheduler.clock_ns
         error: BaseException | None = None
+        carried_ns = 0  # of steps that went before and were for whom `charge_others` will tell
         while True:
             if self._is_in_step:
                 # Driven by another coroutine of the account, which has its turn and is charged.
@@ -210,7 +212,7 @@ class Account(FairShare):
                     scheduler.read(begun_ns)
                 # A step of another account within this one reads it too.
                 self._read_ns = read_ns = scheduler.last_ns
-                self._shared_ns = 0
+                self._shared_ns = -carried_ns
                 self._is_in_step = True
                 try:
                     found = send(None) if error is None else coro.throw(error)
@@ -226,6 +228,9 @@ class Account(FairShare):
                     self.used_ns += took_ns
                     if self._is_open and turns.charge(self, took_ns, reserved_ns):
                         scheduler.have_next_slice()
+                # Work in steps is for the same tenants, until it waits for something else or they have paid.
+                is_unpaid = found is None and self._shared_ns <= 0
+                carried_ns = took_ns - self._shared_ns if is_unpaid else 0
                 if found is None and self._is_open and not turns.may_go_on(self):
                     error = None
                     continue  # a sleep of 0 s: to wait for a turn is one

@@ -28,18 +28,19 @@ async def in_steps(work: Generator[None, None, T]) -> T:
 
 
 class WorkStep:
-    """How much of many objects one step has looked at."""
+    """How much of many objects one step has looked at: `most` of them, which take up to 10 us each."""
 
-    __slots__ = ("_bytes", "_objects")
+    __slots__ = ("_bytes", "_most", "_objects")
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = STEP_OBJECTS) -> None:
+        self._most = most
         self._objects = self._bytes = 0
 
     def count(self, size_bytes: int = 0) -> bool:
         """Count one object more, of which so many bytes were decoded. True: yield, the next step begins."""
         self._objects += 1
         self._bytes += size_bytes
-        if self._objects < STEP_OBJECTS and self._bytes < STEP_BYTES:
+        if self._objects < self._most and self._bytes < STEP_BYTES:
             return False
         self._objects = self._bytes = 0
         return True

@@ -350,6 +350,35 @@ async def test_a_step_for_others_is_charged_to_them_too() -> None:
 
 
 @pytest.mark.asyncio
+async def test_others_are_charged_for_all_steps_of_their_work() -> None:
+    """An object of more than 256 KiB is counted, parsed and taken over in steps of their own. Two thirds of
+    the time were charged to the account of the watch alone."""
+    world = SharedLoop()
+    system, a = world.scheduler.open("super cluster"), world.scheduler.open("a")
+
+    async def deliver() -> None:
+        for _ in range(2):
+            world.clock.now_ns += 3_000
+            await asyncio.sleep(0)
+        world.clock.now_ns += 1_000
+        system.charge_others({a: 1}, 1)
+        world.clock.now_ns += 50
+        await asyncio.sleep(0)
+        world.clock.now_ns += 200
+        await asyncio.sleep(0.001)  # what follows has nothing to do with it
+        world.clock.now_ns += 10
+        system.charge_others({a: 1}, 1)
+
+    async def beside() -> None:  # another task of the account
+        for _ in range(10):
+            world.clock.now_ns += 100_000
+            await asyncio.sleep(0)
+
+    await asyncio.gather(system.run(deliver()), system.run(beside()))
+    assert (system.used_ns, a.used_ns) == (1_007_260, 7_010)
+
+
+@pytest.mark.asyncio
 async def test_a_nested_step_takes_nothing_off_the_outer() -> None:
     world = SharedLoop()
     outer, inner, other = (world.scheduler.open(name) for name in ("outer", "inner", "other"))
