@@ -6,10 +6,11 @@ One watch a kind for all tenants. An object belongs to the tenant whose annotati
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence, Set
 from typing import NamedTuple
 
 from daemonkit.fairness.scheduler import Account
+from daemonkit.fairness.steps import WorkStep, in_steps
 from daemonkit.kube.byte_budget import OBJECT_BYTES
 from daemonkit.kube.reflector import Reflector, Timing, Transport
 from daemonkit.kube.resources import NODES, PODS, SECRETS, SERVICES, Key
@@ -51,6 +52,8 @@ MAX_SERVICES = 1_000
 MAX_SERVICES_BYTES = 1 << 20
 # Of one tenant: some 8 000 that have not been copied to it yet. Of those that have, as much is counted.
 MAX_EVENT_BYTES = 16 << 20
+# Each takes up to 50 us, as what it is part of is counted and planned again.
+_REPORTED_AT_ONCE = 100
 # Of these the super cluster, or the syncer beside its own labels, has objects without our labels that matter.
 _WITHOUT_LABELS = frozenset({"Namespace", "ServiceAccount", "Event", "PersistentVolume"})
 # What says where a tenant's API server is.
@@ -102,6 +105,10 @@ class SuperCaches:
         on_applied: Callable[[Mapping[str, int], int], None] = lambda *_: None,
     ) -> None:
         self._on_change = on_change
+        self._tasks: Tasks | None = None
+        self._account: Account | None = None
+        # Of each tenant's key, how many reports are under way of what came before its namespace.
+        self._late: Counter[str] = Counter()
         self._on_applied = on_applied
         self._owners: dict[str, SuperNamespaceOwner | names.Refused] = {}
         self.names = SuperNames()
@@ -147,6 +154,7 @@ class SuperCaches:
 
     def start(self, tasks: Tasks, account: Account) -> None:
         """Begin to watch; `account` pays for it."""
+        self._tasks, self._account = tasks, account
         for reflector in self.reflectors.values():
             tasks.spawn(account.run(reflector.run()), f"super {reflector.name}")
 
@@ -373,23 +381,48 @@ class SuperCaches:
                     )
             if has_synced and after != before and isinstance(after, SuperNamespaceOwner):
                 found.add(name)
-        if found:
-            self._report_cached(found)
+        if found and self._tasks is not None and self._account is not None:
+            owners = filter(None, map(self._owners.get, found))
+            late = [each.key for each in owners if isinstance(each, SuperNamespaceOwner)]
+            self._late.update(late)
+            report = in_steps(self._report_cached(found))
+            self._tasks.spawn(
+                self._account.run(report),
+                "what came before its namespace",
+                when_over=lambda: self._end_late(late),
+            )
 
-    def _report_cached(self, super_namespaces: Collection[str]) -> None:
-        """Report what is in super namespaces that are seen after it. Of Events nothing was kept."""
+    def _end_late(self, keys_of_tenants: Collection[str]) -> None:
+        self._late.subtract(keys_of_tenants)
+        self._late = +self._late
+
+    def has_reported(self, key: str) -> bool:
+        """Whether all that is cached of a tenant has been reported; else it still is, after its namespace."""
+        return not self._late[key]
+
+    def _report_cached(self, super_namespaces: Collection[str]) -> Generator[None, None, None]:
+        """Report in steps what is in super namespaces that are seen after it. Of Events nothing was kept.
+
+        It is reported as it is by then; what is gone was reported by its own event.
+        """
+        step = WorkStep(_REPORTED_AT_ONCE)
         for kind, sync in self._kinds.items():
             cached = self.reflectors[kind].objects
             if sync.scope in _IN_NAMESPACES and kind != EVENT:
                 for namespace in super_namespaces:
                     for name in tuple(self.names_in(kind, namespace)):
-                        change = Added((namespace, name), cached[namespace, name])
-                        self._report(sync, change, "", is_deleted=False, is_relisting=False)
+                        if (found := cached.get((namespace, name))) is not None:
+                            change = Added((namespace, name), found)
+                            self._report(sync, change, "", is_deleted=False, is_relisting=False)
+                        if step.count():
+                            yield
             elif sync.scope is Scope.CLAIMED:
                 for (_, name), value in tuple(cached.items()):
                     owner = self._owners.get(value.claim_namespace)
                     if value.claim_namespace in super_namespaces and isinstance(owner, SuperNamespaceOwner):
                         self._on_change(SuperChange(kind, owner.key, "", name, owner=owner))
+                    if step.count():
+                        yield
 
     def _set_owner(self, name: str, owner: SuperNamespaceOwner | names.Refused | None) -> None:
         before = self._owners.pop(name, None)

@@ -14,6 +14,9 @@ T = TypeVar("T", bound=Hashable)
 # Void entries are looked for when their number may have doubled, but not below this.
 _FEW_ENTRIES = 64
 
+MAX_AT_ONCE = 200
+"""So many are taken at once: all may be due after a long stop."""
+
 
 class DueTimes(Generic[T]):
     """Times in seconds of one clock, which the caller has. Items have an order."""
@@ -54,9 +57,11 @@ class DueTimes(Generic[T]):
         return due_s is not None and due_s <= now_s
 
     def take(self, now_s: float) -> list[T]:
-        """What is due now and was not taken since it was set."""
+        """Some of what is due now and was not taken since it was set; `first_s` is past if there is more."""
         found = []
-        while self._heap and self._heap[0][0] <= now_s:
+        for _ in range(MAX_AT_ONCE):
+            if not self._heap or self._heap[0][0] > now_s:
+                break
             entry = heapq.heappop(self._heap)
             if self._is_latest(entry):
                 found.append(entry[1])

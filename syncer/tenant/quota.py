@@ -29,6 +29,8 @@ from syncer.tenant.deletions import SyncKey
 
 QUOTA_EXCEEDED = "QuotaExceeded"
 QUOTA_NOT_COUNTED = "QuotaNotCounted"
+# Each is decoded: a pod takes 20 us.
+_COUNTED_AT_ONCE = 200
 # Objects that wait for room, and how many of them are planned again when something has ended.
 _MAX_REFUSED = 10_000
 _AGAIN = 16
@@ -61,6 +63,7 @@ class TenantQuota:
 
     `overhead` gives what pods of a runtime class take beside their containers, if that is known: the super
     cluster's admission adds it. `memory` says why the syncer cannot hold so many bytes more for the tenant.
+    `is_known`: no change of a super object is still to come in here.
     """
 
     def __init__(
@@ -69,11 +72,13 @@ class TenantQuota:
         totals: Callable[[], Totals],
         overhead: Callable[[str], Object | None] = lambda _: None,
         memory: Callable[[int], str] = lambda _: "",
+        is_known: Callable[[], bool] = lambda: True,
     ) -> None:
         self._names = names
         self._stored = _Stored(totals, {name: kind for kind, name in names.items()})
         self._overhead = overhead
         self._memory = memory
+        self._is_known = is_known
         self._policy = DEFAULT
         self._summed: frozenset[str] = frozenset()
         self._hard = limits.DEFAULTS
@@ -104,7 +109,7 @@ class TenantQuota:
 
         What changes meanwhile is counted by `changed`. Where a policy comes meanwhile, this ends early.
         """
-        usage, step = self._usage, WorkStep()
+        usage, step = self._usage, WorkStep(_COUNTED_AT_ONCE)
         for kind in self._summed:
             for each in objects(kind):
                 if each is not None:
@@ -151,7 +156,8 @@ class TenantQuota:
         nothing else back. What it gives back goes down, and makes room for the rest of it: until the kubelet
         has carried it out, old and new count.
         """
-        if not self._is_counted and item[0] in self._summed and any(map(_is_growth, plan.down.actions)):
+        is_summed = item[0] in self._summed and any(map(_is_growth, plan.down.actions))
+        if is_summed and not (self._is_counted and self._is_known()):
             return _uncounted(plan)
         refused = self._refusals(item, plan, found)
         if not refused:

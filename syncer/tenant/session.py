@@ -161,6 +161,7 @@ class TenantSession:
             lambda: self._super.stored.of(tenant.key),
             self.caches.overhead,
             self.memory.refusal,
+            lambda: self._super.has_reported(tenant.key),
         )
         self._clock = surroundings.clock
         self.write_rate: WriteRate[SyncKey] = WriteRate(self.quota.stored_bytes_limit, surroundings.clock())

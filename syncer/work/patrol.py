@@ -16,8 +16,8 @@ from syncer.metrics import SyncerMetrics
 from syncer.tenant.session import TenantSession
 from syncer.work.queue import WorkQueue
 
-# Objects between two turns of the loop: a millisecond or two.
-_BATCH = 500
+# Objects between two turns of the loop: a millisecond, and 5 ms where each is queued.
+_BATCH = 250
 # After the first patrol of a tenant, which deletes nothing: long enough for the lists' echoes.
 SECOND_AFTER_S = 2.0
 # Events of this long before a start are copied: those that an earlier run may have missed.

@@ -2,7 +2,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from syncer.core.due_times import DueTimes
+from syncer.core.due_times import MAX_AT_ONCE, DueTimes
 
 _ITEMS = st.sampled_from([("red", "a"), ("red", "b"), ("blue", "a")])
 _TIMES = st.floats(0, 10)
@@ -43,5 +43,17 @@ def test_void_times_are_forgotten() -> None:
         assert len(times) <= 2 * 50 + 64
     for number in range(50):
         times.forget(("red", str(number)))
-    assert times.take(20_000.0) == []
-    assert len(times) == 0
+    while len(times):
+        assert times.take(20_000.0) == []
+
+
+def test_what_is_due_at_once_is_taken_in_pieces() -> None:
+    """After a long stop the tokens of all pods are due: 10 000 took 29 ms in one step."""
+    times, found = DueTimes[tuple[str, str]](), list[tuple[str, str]]()
+    for number in range(1_000):
+        times.set(("red", str(number)), 1.0)
+    while times.first_s is not None:
+        taken = times.take(2.0)
+        assert len(taken) <= MAX_AT_ONCE
+        found += taken
+    assert len(set(found)) == len(found) == 1_000

@@ -31,7 +31,10 @@ class _OneTenant:
     def __init__(self, policy: SyncPolicy = POLICY, **overhead: Object) -> None:
         self.totals = Totals()
         self.cached: dict[str, CachedObject] = {}
-        self.quota = TenantQuota({"Pod": "count/pods"}, lambda: self.totals, overhead.get)
+        self.is_known = True
+        self.quota = TenantQuota(
+            {"Pod": "count/pods"}, lambda: self.totals, overhead.get, is_known=lambda: self.is_known
+        )
         self.quota.start(policy)
         finish(self.quota.count(lambda _: ()))
 
@@ -246,6 +249,9 @@ def test_what_grows_waits_until_what_there_is_is_counted() -> None:
     other = Plan(Half((Create(Side.SUPER, SyncedKind(CONFIG_MAPS, "ConfigMap"), _pod("c")),)))
     assert world.quota.admit(("ConfigMap", "web", "c"), other, None) is other
     finish(counting)
+    world.is_known = False  # what came before its namespace is still reported
+    assert world.quota.admit(pod, create, None).wait is not None
+    world.is_known = True
     assert world.quota.admit(pod, create, None) is create
 
 
