@@ -3,7 +3,7 @@
 
 from collections.abc import Callable, Generator
 
-from daemonkit.fairness.steps import WorkStep
+from daemonkit.fairness.steps import WorkStep, in_steps
 from daemonkit.kube.reflector import Reflector, Timing, Transport
 from daemonkit.kube.resources import PODS, SERVICES, Resource
 from daemonkit.tasks import Tasks
@@ -18,6 +18,9 @@ from syncer.tenant.session import TenantSession
 from syncer.vnodes.controller import VNodes
 from syncer.vnodes.desired import AgentAddress, VNodePolicy, agent_addresses, quota_resources
 from syncer.vnodes.super_nodes import AgentProbe
+
+# Nodes that are read in one step, of up to 30 us each.
+_NODES_AT_ONCE = 100
 
 
 class VNodeSync:
@@ -37,7 +40,10 @@ class VNodeSync:
     ) -> None:
         self._super = super_cluster
         self._config = config
+        self._tasks = tasks
         self._agents: Reflector[CachedObject] | None = None
+        # Nodes whose vn-agent may have another address by now.
+        self._moved: dict[str, None] = {}
         namespace, _, service = config.service.partition("/")
         if config.address is AgentAddress.SERVICE:
             self._agents = self._follow(
@@ -108,8 +114,21 @@ class VNodeSync:
         self.vnodes.mark_nodes_synced()
 
     def _agents_changed(self) -> None:
-        for found in list(self._super.objects("Node").values()):
-            self.vnodes.node_changed(found.load())
+        """Look at all nodes again, in steps: 5 000 take 0.13 s."""
+        is_running = bool(self._moved)
+        self._moved.update(dict.fromkeys(name for _, name in self._super.objects("Node")))
+        if self._moved and not is_running:
+            self._tasks.spawn(in_steps(self._look_again()), "nodes of changed vn-agents")
+
+    def _look_again(self) -> Generator[None, None, None]:
+        nodes, step = self._super.objects("Node"), WorkStep(_NODES_AT_ONCE)
+        while self._moved:
+            name, _ = self._moved.popitem()
+            found = nodes.get(("", name))
+            if found is not None:
+                self.vnodes.node_changed(found.load())
+            if step.count(0 if found is None else found.json_bytes):
+                yield
 
     def attach(self, session: TenantSession) -> Generator[None, None, None]:
         """A tenant is synced: its vNodes are those of the super pods that it has, looked up in steps."""
