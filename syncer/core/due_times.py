@@ -11,7 +11,8 @@ from typing import Generic, TypeVar
 
 T = TypeVar("T", bound=Hashable)
 
-# Void entries are looked for when their number may have doubled, but not below this.
+# Void entries are looked for when there are more of them than of items, by this number: it takes 16 ms for
+# 6 000 entries, and where none is void it is not done.
 _FEW_ENTRIES = 64
 
 MAX_AT_ONCE = 200
@@ -21,12 +22,11 @@ MAX_AT_ONCE = 200
 class DueTimes(Generic[T]):
     """Times in seconds of one clock, which the caller has. Items have an order."""
 
-    __slots__ = ("_due", "_heap", "_sweep_at")
+    __slots__ = ("_due", "_heap")
 
     def __init__(self) -> None:
         self._due: dict[T, float] = {}
         self._heap: list[tuple[float, T]] = []
-        self._sweep_at = _FEW_ENTRIES
 
     def __len__(self) -> int:
         """How many entries are remembered, void ones too."""
@@ -40,10 +40,9 @@ class DueTimes(Generic[T]):
     def set(self, item: T, due_s: float) -> bool:
         """Have the item due then, and not before; returns whether nothing is due before it."""
         self._due[item] = due_s
-        if len(self._heap) >= self._sweep_at:
+        if len(self._heap) >= 2 * len(self._due) + _FEW_ENTRIES:
             self._heap = [entry for entry in self._heap if self._is_latest(entry)]
             heapq.heapify(self._heap)
-            self._sweep_at = max(_FEW_ENTRIES, 2 * len(self._heap))
         heapq.heappush(self._heap, (due_s, item))
         return self._heap[0][0] == due_s
 
