@@ -18,7 +18,6 @@ from syncer.kinds.pod.env import (
     API_SERVICE,
     MAX_VALUE_CHARS,
     EnvTranslator,
-    SourceKeys,
     cluster_ip,
     pod_variables,
 )
@@ -95,7 +94,7 @@ def super_pod(tenant: Object, super_namespace: str, view: View) -> SuperPod | Wa
     if node:
         spec["nodeName"] = node  # the policy lets it
     rules = MetadataRules(view)
-    translator = EnvTranslator(tenant, variables.entries, rules, SourceKeys(namespace_of(tenant), view))
+    translator = EnvTranslator(tenant, variables.entries, rules, view)
     for field in ("initContainers", "containers"):
         for container in spec.get(field) or ():
             translator.translate(container)
@@ -161,9 +160,7 @@ def ephemeral_containers(
     variables = pod_environment(tenant, view)
     if isinstance(variables, Wait):
         return variables
-    translator = EnvTranslator(
-        tenant, variables.entries, MetadataRules(view), SourceKeys(namespace_of(tenant), view)
-    )
+    translator = EnvTranslator(tenant, variables.entries, MetadataRules(view), view)
     found = [copied(each) for each in tenant["spec"]["ephemeralContainers"] if each.get("name") in names]
     for container in found:
         translator.translate(container)

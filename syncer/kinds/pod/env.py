@@ -7,6 +7,7 @@ too, behind which a kubelet puts its own: a container with `envFrom` has the oth
 which makes them of the same Services.
 """
 
+import bisect
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -22,6 +23,9 @@ API_SERVICE = ("default", "kubernetes")
 API_HOSTNAMES = ("kubernetes", "kubernetes.default", "kubernetes.default.svc")
 
 _HEADLESS = ("", "None")
+
+# The variables of a Service with one port have some 250 characters.
+_FEW_CHARS = 4_096
 
 MAX_VALUE_CHARS = 512 << 10
 """Of labels and annotations in variables: a third of the largest object that etcd takes."""
@@ -91,29 +95,36 @@ def is_of_api(name: str) -> bool:
 class SourceKeys:
     """What `envFrom` gives to containers, by the tenant's ConfigMaps and Secrets as they are now.
 
-    Each of them is looked up once a pod.
+    Each of them is looked up once a pod. Only keys are kept that may give a variable one of the `names`: a
+    pod may refer to as many sources as it has containers, and each may have as many keys as etcd takes.
     """
 
-    __slots__ = ("_found", "_namespace", "_view")
+    __slots__ = ("_ends", "_found", "_longest", "_names", "_namespace", "_sorted_ends", "_view")
 
-    def __init__(self, namespace: str, view: View) -> None:
+    def __init__(self, namespace: str, view: View, names: Collection[str]) -> None:
         self._namespace = namespace
         self._view = view
+        self._names = names
+        # What a key must be. All ends of many names would be more than what they keep out.
+        is_few = sum(map(len, names)) <= _FEW_CHARS
+        self._ends = frozenset(name[at:] for name in names for at in range(len(name)) if is_few)
+        self._sorted_ends = [] if is_few else sorted(name[::-1] for name in names)
+        self._longest = max(map(len, names), default=0)
         self._found: dict[tuple[str, str], frozenset[str]] = {}
 
-    def given(self, references: Iterable[Object], names: Collection[str]) -> frozenset[str]:
+    def given(self, references: Iterable[Object]) -> frozenset[str]:
         """Those of the names that these references give a variable.
 
         The work is no product of references and names: of each source it is what has less, its keys with
         each prefix, or the names divided at the prefixes' lengths.
         """
-        longest = max(map(len, names), default=0)
+        names = self._names
         prefixes: dict[tuple[str, str], set[str]] = {}
         for each in references:
             prefix = str(each.get("prefix") or "")
             for field, kind in (("configMapRef", "ConfigMap"), ("secretRef", "Secret")):
                 reference = each.get(field)
-                if isinstance(reference, dict) and len(prefix) < longest:
+                if isinstance(reference, dict) and len(prefix) < self._longest:
                     prefixes.setdefault((kind, str(reference.get("name", ""))), set()).add(prefix)
         found: set[str] = set()
         for (kind, source), own_prefixes in prefixes.items():
@@ -133,8 +144,19 @@ class SourceKeys:
         if where not in self._found:
             source = if_known(self._view.in_tenant(kind, self._namespace, name))
             data = (source or {}).get("data")
-            self._found[where] = frozenset(data if isinstance(data, dict) else ())
+            keys = data if isinstance(data, dict) else {}
+            self._found[where] = (
+                frozenset(filter(self._is_end, keys)) if self._sorted_ends else self._ends.intersection(keys)
+            )
         return self._found[where]
+
+    def _is_end(self, key: str) -> bool:
+        """Whether one of the names ends with this key."""
+        if len(key) > self._longest:
+            return False
+        backwards = key[::-1]
+        at = bisect.bisect_left(self._sorted_ends, backwards)
+        return at < len(self._sorted_ends) and self._sorted_ends[at].startswith(backwards)
 
 
 class EnvTranslator:
@@ -150,6 +172,7 @@ class EnvTranslator:
         "_left",
         "_literals",
         "_namespace",
+        "_of_api",
         "_rules",
         "_sources",
         "_uid",
@@ -157,17 +180,16 @@ class EnvTranslator:
         "has_too_large",
     )
 
-    def __init__(
-        self, tenant: Object, variables: list[Object], rules: MetadataRules, sources: SourceKeys
-    ) -> None:
+    def __init__(self, tenant: Object, variables: list[Object], rules: MetadataRules, view: View) -> None:
         self._namespace = namespace_of(tenant)
         self._uid = uid_of(tenant)
         self._labels: Mapping[str, str] = labels_of(tenant)
         self._annotations: Mapping[str, str] = annotations_of(tenant)
         self._rules = rules
-        self._sources = sources
         # Of the API server's Service the kubelet has other values: those of the super cluster.
         self._variables = {str(each["name"]): each for each in variables}
+        self._of_api = {name: each for name, each in self._variables.items() if is_of_api(name)}
+        self._sources = SourceKeys(self._namespace, view, self._of_api)
         self._literals: dict[str, str | None] = {}
         self._left = MAX_VALUE_CHARS
         self.has_too_large = False
@@ -180,9 +202,8 @@ class EnvTranslator:
                 own[index] = self._reference(entry, source)
         variables = self._variables
         if references := container.get("envFrom"):
-            variables = {name: each for name, each in variables.items() if is_of_api(name)}
-            given = self._sources.given(references, variables)
-            variables = {name: each for name, each in variables.items() if name not in given}
+            given = self._sources.given(references)
+            variables = {name: each for name, each in self._of_api.items() if name not in given}
             for reference in references:
                 _rename_root_ca(reference.get("configMapRef"))
         # A reference `$(NAME)` is expanded from entries before it and from `envFrom`; else from the kubelet's

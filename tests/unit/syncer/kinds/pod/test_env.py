@@ -280,7 +280,17 @@ def test_keys_of_a_source_with_many_prefixes_are_looked_up() -> None:
         view.count = size
         references = [{"prefix": f"P{n}_", "configMapRef": {"name": "c"}} for n in range(size)]
         names = {f"P{n}_KEY_{n}": "" for n in range(size)}
-        assert SourceKeys("ns", view).given(references, names) == names.keys()
-        return steps(lambda: SourceKeys("ns", view).given(references, names))
+        assert SourceKeys("ns", view, names).given(references) == names.keys()
+        return steps(lambda: SourceKeys("ns", view, names).given(references))
 
     assert work(800) < 3 * work(400)
+
+
+def test_keys_that_many_names_end_with_are_kept() -> None:
+    """As with few names, whose ends are looked up."""
+    view = _Keys()
+    view.count = 1_000
+    references = [{"prefix": "A_", "configMapRef": {"name": "c"}}]
+    for count in (10, 900):
+        names = {f"{prefix}_KEY_{n}" for n in range(count) for prefix in "AB"} | {"A_KEY_1000"}
+        assert SourceKeys("ns", view, names).given(references) == {f"A_KEY_{n}" for n in range(count)}
