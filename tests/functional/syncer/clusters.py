@@ -176,10 +176,16 @@ class SyncedClusters:
         return found
 
     async def until_status(self, condition: Callable[[Any], object], within_s: float = DEADLINE_S) -> Any:
-        """Wait for a condition of `/status` by tenant; returns that page."""
+        """Wait for a condition of `/status` by tenant; returns that part of the page."""
+        return (await self.until_page(lambda found: condition(found["tenants"]), within_s))["tenants"]
+
+    async def until_page(
+        self, condition: Callable[[dict[str, Any]], object], within_s: float = DEADLINE_S
+    ) -> dict[str, Any]:
+        """Wait for a condition of `/status`; returns that page."""
         end = asyncio.get_running_loop().time() + within_s
         while True:
-            found = (await self.status())["tenants"]
+            found = await self.status()
             if condition(found):
                 return found
             if asyncio.get_running_loop().time() > end:
