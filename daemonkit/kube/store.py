@@ -10,20 +10,20 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Generic, TypeVar
 
+import msgspec
+
 from daemonkit.kube.resources import Identity, Key, KubeObject, is_older
 from daemonkit.kube.watch import Bookmark, GarbageError, Put, Removed, Undecodable
 
 T = TypeVar("T", bound=KubeObject)
 
 
-@dataclass(frozen=True, slots=True)
-class Added(Generic[T]):
+class Added(msgspec.Struct, Generic[T], frozen=True):
     key: Key
     value: T
 
 
-@dataclass(frozen=True, slots=True)
-class Modified(Generic[T]):
+class Modified(msgspec.Struct, Generic[T], frozen=True):
     """The same object (by its UID) changed."""
 
     key: Key
@@ -31,8 +31,7 @@ class Modified(Generic[T]):
     value: T
 
 
-@dataclass(frozen=True, slots=True)
-class Deleted(Generic[T]):
+class Deleted(msgspec.Struct, Generic[T], frozen=True):
     """An object was deleted; `old` is its last observed state."""
 
     key: Key

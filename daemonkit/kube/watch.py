@@ -77,8 +77,7 @@ class LineSplitter:
         return found
 
 
-@dataclass(frozen=True, slots=True)
-class Put(Generic[T]):
+class Put(msgspec.Struct, Generic[T], frozen=True):
     """An object was added or changed."""
 
     value: T
