@@ -26,6 +26,10 @@ from tenancy import keys
 
 # Level 6 makes it 7 % smaller still, for a third more time.
 _FASTEST = 1
+# As large as most pods, so that a compressor takes 60 KB. With zlib's default it takes 270 KB in blocks that
+# the kernel gives and takes back each time, which makes 0.1 ms of 0.02 ms.
+_WINDOW_BITS = 13
+_MEMORY_LEVEL = 6
 # Names stand in paths, also of requests to the super cluster, and a tenant's API server may serve any text.
 # API servers take any segment of a path as a name of some kinds, but no `.`, `..`, `/` and `%`.
 _PATH_NAME = re.compile(r"""[!"$&-.0->@-~]{1,253}""")
@@ -177,7 +181,8 @@ class CachedObject:
     def compress(self) -> None:
         """Keep less of it in memory. Only for kinds whose `body` has no other reader than `load`."""
         if not self._is_compressed:
-            self.body = zlib.compress(self.body, _FASTEST)
+            found = zlib.compressobj(_FASTEST, zlib.DEFLATED, _WINDOW_BITS, _MEMORY_LEVEL)
+            self.body = found.compress(self.body) + found.flush()
             self._is_compressed = True
 
 

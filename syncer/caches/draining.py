@@ -58,7 +58,9 @@ class DrainedNodes:
         """A pod for which a budget can hold up a drain is on another node than before; empty: on none."""
         if before == after:
             return
-        found = self._nodes_of.setdefault(super_namespace, Counter())
+        found = self._nodes_of.get(super_namespace)
+        if found is None:
+            found = self._nodes_of[super_namespace] = Counter()
         if after:
             found[after] += 1
         if before:

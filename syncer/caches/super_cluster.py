@@ -230,13 +230,13 @@ class SuperCaches:
     def _apply(self, sync: KindSync, changes: Sequence[Change[CachedObject]]) -> None:
         self._changed(sync, changes)
         if not self.reflectors[sync.kind.kind].is_relisting:
-            parts, whole = Counter[str](), 0
+            parts, whole = dict[str, int](), 0
             for change in changes:
                 namespace, size_bytes = _place_and_size(sync.scope, change)
                 whole += size_bytes
                 owner = self._owner_of_objects(namespace, is_deleted=True)
                 if isinstance(owner, SuperNamespaceOwner):
-                    parts[owner.key] += size_bytes
+                    parts[owner.key] = parts.get(owner.key, 0) + size_bytes
             self._on_applied(parts, whole)
 
     def _changed(self, sync: KindSync, changes: Sequence[Change[CachedObject]]) -> None:
@@ -545,14 +545,18 @@ class SuperCaches:
         after = () if isinstance(change, Deleted) else change.value.addresses
         if before == after:
             return
-        found = self._pod_addresses.setdefault(change.key[0], Counter())
-        found.update(after)
-        found.subtract(before)
+        namespace = change.key[0]
+        found = self._pod_addresses.get(namespace)
+        if found is None:
+            found = self._pod_addresses[namespace] = Counter()
+        for address in after:
+            found[address] += 1
         for address in before:
+            found[address] -= 1
             if not found[address]:
                 del found[address]
         if not found:
-            del self._pod_addresses[change.key[0]]
+            del self._pod_addresses[namespace]
 
     def drain_seconds(self, super_namespace: str) -> float:
         """For how long one of the nodes that run its pods has been cordoned; 0 if none is."""

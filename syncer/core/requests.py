@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The HTTP request of each action. Pure."""
 
-from dataclasses import dataclass
-
 import msgspec
 
 from daemonkit.kube.resources import PODS
@@ -14,8 +12,7 @@ STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
 _JSON = "application/json"
 
 
-@dataclass(frozen=True, slots=True)
-class ApiRequest:
+class ApiRequest(msgspec.Struct, frozen=True):
     """One request to an API server; `namespace` is the one that it writes to, empty for the cluster."""
 
     method: str

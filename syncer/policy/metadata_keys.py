@@ -9,8 +9,9 @@ docs/spec/sync-policy.md#labels-and-annotations lists the keys with the reasons.
 
 import enum
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from syncer.core.objects import Object
 from syncer.core.plan import Change, Refusal
@@ -106,8 +107,7 @@ class KeyVerdict(enum.Enum):
     REFUSED = "refused"
 
 
-@dataclass(frozen=True, slots=True)
-class KeyRules:
+class KeyRules(msgspec.Struct, frozen=True):
     """The rules for annotations of one kind, of which a policy has the operator's part.
 
     `field` is that of the SyncPolicy which lets annotations down. `is_open` is for objects that others can

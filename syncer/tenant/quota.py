@@ -234,6 +234,10 @@ class TenantQuota:
         overhead = self._overhead(name) if type(name) is str and name else None
         return value if overhead is None else {**value, "spec": {**spec, "overhead": overhead}}
 
+    def is_reserved(self, item: SyncKey) -> bool:
+        """Whether a write was allowed that the caches do not show yet."""
+        return item in self._written
+
     def written(self, item: SyncKey, version: str | None, cached: CachedObject | None) -> None:
         """What was allowed has been written as this version: it is counted once the caches have it."""
         if item not in self._written:

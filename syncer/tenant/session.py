@@ -301,7 +301,7 @@ class TenantSession:
             return
         # Of what is gone on both sides a report may be left.
         is_gone = cached.is_empty and item[0] not in NOT_WATCHED
-        if is_gone or self._is_due(item, cached):
+        if is_gone or self.is_due(item, cached):
             self.enqueue(item)
         self._wake(side, item)
 
@@ -356,9 +356,10 @@ class TenantSession:
 
     def needs_plan(self, item: SyncKey) -> bool:
         """Whether a side, or something that was looked at, is not as it was when nothing was to do."""
-        return self._is_due(item, self.caches.pair(item))
+        return self.is_due(item, self.caches.pair(item))
 
-    def _is_due(self, item: SyncKey, cached: Pair[CachedObject]) -> bool:
+    def is_due(self, item: SyncKey, cached: Pair[CachedObject]) -> bool:
+        """As `needs_plan`, of what the caches have now."""
         return not is_verified(cached) or self.waits.is_woken(item)
 
     def forget_verified(self) -> None:
@@ -377,11 +378,16 @@ class TenantSession:
         if item[0] not in NOT_WATCHED:  # of Events nothing is kept to plan again with
             self.waits.note(item, looked)
 
-    def note_verified(self, item: SyncKey, tenant_version: str, super_version: str) -> None:
-        """Note that these two versions agree: nothing of them is to be deleted either."""
+    def note_verified(
+        self, item: SyncKey, tenant_version: str, super_version: str, cached: Pair[CachedObject]
+    ) -> None:
+        """Note that these two versions agree: nothing of them is to be deleted either.
+
+        `cached` is what the caches have now.
+        """
         for side in SIDES:
             self.deletions.note_confirmed(side, item)
-        self.verified.note(item, tenant_version, super_version)
+        self.verified.note(item, tenant_version, super_version, cached)
 
     def forget_object(self, item: SyncKey) -> None:
         """Neither side has the object any more: whatever was noted of it ends."""

@@ -44,9 +44,12 @@ class VerifiedPairs:
         """How many of those that were noted have not come into the caches yet."""
         return len(self._assumed)
 
-    def note(self, item: SyncKey, tenant_version: str, super_version: str) -> None:
-        """Note that these two versions agree; either may still be on its way into the caches."""
-        cached, found = self._caches.pair(item)
+    def note(self, item: SyncKey, tenant_version: str, super_version: str, there: Pair[CachedObject]) -> None:
+        """Note that these two versions agree; either may still be on its way into the caches.
+
+        `there` is what they have now.
+        """
+        cached, found = there
         if item[0] in NOT_WATCHED:
             if found is not None and found.version == super_version:
                 self._event_copied(found)

@@ -55,8 +55,10 @@ class Waits:
 
     def note(self, item: SyncKey, looked: Iterable[Lookup]) -> None:
         """An object was planned, with these; nothing that was noted before counts any more."""
-        self.forget(item)
         found = frozenset(looked)
+        if found and not self._pending and self._looked.get(item) == found:
+            return  # what is woken looks at nothing
+        self.forget(item)
         found = _bounded(found, 0 if self._total + len(found) > self._most else MAX_NAMES)
         if not found:
             return

@@ -187,20 +187,24 @@ class Engine:
             for direction in DIRECTIONS:
                 self._note_success(session, item, direction)
             return
-        if not session.needs_plan(item):
+        if not session.is_due(item, cached):
             return
         sync = self._kinds[item[0]]
+        # To load, to plan and to write a large object are steps of their own.
+        is_large = _is_large(cached)
         tenant = None if cached.tenant is None else cached.tenant.load()
-        await _give_way(cached.tenant)
+        if is_large:
+            await asyncio.sleep(0)
         found = None if cached.super is None else cached.super.load()
-        await _give_way(cached.super)
-        if not _still_cached(session, item, cached):
-            self._queue.add(session, item)  # a plan is of what is there when it is made
-            return
+        if is_large:
+            await asyncio.sleep(0)
+            if not _still_cached(session, item, cached):
+                self._queue.add(session, item)  # a plan is of what is there when it is made
+                return
         objects = Pair(tenant, found)
         directions: Collection[Direction] = DIRECTIONS
         for _ in range(_MAX_REPLANS):
-            existing = await self._plan_once(session, sync, item, objects, directions)
+            existing = await self._plan_once(session, sync, item, objects, directions, is_large=is_large)
             if existing is None:
                 return
             # What went down has been done, and the caches may not have it yet.
@@ -227,10 +231,11 @@ class Engine:
             return
         subject: Object = {"metadata": {"namespace": item[1], "name": item[2], "uid": failed.uid}}
         found = None if cached.super is None else cached.super.load()
-        await _give_way(cached.super)
-        if not _still_cached(session, item, cached):
-            self._queue.add(session, item)
-            return
+        if _is_large(cached):
+            await asyncio.sleep(0)
+            if not _still_cached(session, item, cached):
+                self._queue.add(session, item)
+                return
         if found is not None:
             view = session.view()
             deletions = self._kinds[item[0]].plan_unreadable((item[1], item[2]), found, view)
@@ -248,6 +253,8 @@ class Engine:
         item: SyncKey,
         objects: Pair[Object],
         directions: Collection[Direction],
+        *,
+        is_large: bool,
     ) -> _Existing | None:
         """Plan, and carry out these directions. Returns what stands in the way: then plan again with it."""
         tenant, found = objects.tenant, objects.super
@@ -278,7 +285,8 @@ class Engine:
             if isinstance(each, IssueTokens)
         }
         session.note_looked(item, looked if plan.is_stopped else _of_others(looked, item))
-        await _give_way(*session.caches.pair(item))
+        if is_large:
+            await asyncio.sleep(0)
         waiting = [
             each.waiting for each in postponed.values() if each is not None and each.waiting is not None
         ]
@@ -307,7 +315,7 @@ class Engine:
                 continue
             if there is not None:
                 return _Existing(direction, *there)
-            if direction is Direction.DOWN:
+            if direction is Direction.DOWN and session.quota.is_reserved(item):
                 session.quota.written(item, versions.super_version, session.caches.of_super(item))
             self._note_success(session, item, direction)
         if not is_done:
@@ -320,13 +328,14 @@ class Engine:
         # What waits or conflicts is looked at again by each patrol, whatever it waits for.
         is_settled = plan.wait is None and plan.conflict is None and not plan.is_partial
         is_settled = is_settled and not session.waits.is_woken(item)
-        # An answer to a patch has all writes before it, also those of others that came after the plan. Where
-        # events have come meanwhile, the item is queued again: that plan finds out whether both sides agree.
-        if plan.actions:
-            now = session.caches.pair(item)
-            is_settled &= not (has_moved(now.tenant, planned[0]) or has_moved(now.super, planned[1]))
         if is_settled and versions.tenant_version is not None and versions.super_version is not None:
-            session.note_verified(item, versions.tenant_version, versions.super_version)
+            now = session.caches.pair(item)
+            # An answer to a patch has all writes before it, also those of others that came after the plan.
+            # Where events have come meanwhile, the item is queued again: that plan finds out whether both
+            # sides agree.
+            has_changed = has_moved(now.tenant, planned[0]) or has_moved(now.super, planned[1])
+            if not (plan.actions and has_changed):
+                session.note_verified(item, versions.tenant_version, versions.super_version, now)
         return None
 
     def _postpone(
@@ -441,10 +450,11 @@ def unreadable_plan(side: Side, failed: DecodeFailed) -> Plan:
     return Plan(Half(refusals=(Refusal(*shapes.path_and_message(failed.reason)),)))
 
 
-async def _give_way(*cached: CachedObject | None) -> None:
-    """End the step, if it was one of a large object: to load, to plan and to write are steps of their own."""
-    if any(each is not None and each.json_bytes > _LARGE_BYTES for each in cached):
-        await asyncio.sleep(0)
+def _is_large(cached: Pair[CachedObject]) -> bool:
+    tenant, found = cached
+    return (tenant is not None and tenant.json_bytes > _LARGE_BYTES) or (
+        found is not None and found.json_bytes > _LARGE_BYTES
+    )
 
 
 def _waiting(error: Exception) -> Plan | None:

@@ -124,11 +124,12 @@ def _spec_patch(tenant: Object, found: Object) -> Object:
     grace = actual.get("terminationGracePeriodSeconds")
     if own.get("terminationGracePeriodSeconds") == 1 and grace is not None and grace < 0:
         patch["terminationGracePeriodSeconds"] = 1
-    tolerations = actual.get("tolerations") or []
-    tolerated = {text_of_value(each) for each in tolerations}
-    more = [each for each in own.get("tolerations") or () if text_of_value(each) not in tolerated]
-    if more:
-        patch["tolerations"] = [*tolerations, *more]
+    tolerations, wanted = actual.get("tolerations") or [], own.get("tolerations") or []
+    if wanted != tolerations:
+        tolerated = {text_of_value(each) for each in tolerations}
+        more = [each for each in wanted if text_of_value(each) not in tolerated]
+        if more:
+            patch["tolerations"] = [*tolerations, *more]
     if actual.get("schedulingGates"):
         patch |= _gated_patch(own, found)
     return patch

@@ -43,7 +43,7 @@ def test_what_agrees_is_verified_until_a_side_changes() -> None:
     caches = _Caches(_cached("1"), _cached("11"))
     pairs = VerifiedPairs(caches, _copied)
     assert not is_verified(caches.pair(ITEM))
-    pairs.note(ITEM, "1", "11")
+    pairs.note(ITEM, "1", "11", caches.pair(ITEM))
     assert is_verified(caches.pair(ITEM))
     caches.found = _cached("12")
     pairs.super_changed(ITEM, "12", is_relisting=False)
@@ -53,12 +53,12 @@ def test_what_agrees_is_verified_until_a_side_changes() -> None:
 def test_what_was_written_is_assumed_until_its_event_comes() -> None:
     caches = _Caches(_cached("1"))
     pairs = VerifiedPairs(caches, _copied)
-    pairs.note(ITEM, "1", "11")  # created in the super cluster
+    pairs.note(ITEM, "1", "11", caches.pair(ITEM))  # created in the super cluster
     assert not is_verified(caches.pair(ITEM))
     caches.found = _cached("11")
     pairs.super_changed(ITEM, "11", is_relisting=False)
     assert is_verified(caches.pair(ITEM))
-    pairs.note(ITEM, "2", "11")  # patched in the tenant
+    pairs.note(ITEM, "2", "11", caches.pair(ITEM))  # patched in the tenant
     assert len(pairs) == 1
     caches.tenant = _cached("2")
     pairs.tenant_changed(ITEM, caches.tenant, is_relisting=False)
@@ -69,7 +69,7 @@ def test_an_edit_on_the_way_ends_what_was_assumed() -> None:
     for value, is_relisting in ((_cached("2"), False), (_cached("3"), True), (None, False)):
         caches = _Caches(_cached("1"), _cached("11"))
         pairs = VerifiedPairs(caches, _copied)
-        pairs.note(ITEM, "3", "11")
+        pairs.note(ITEM, "3", "11", caches.pair(ITEM))
         caches.tenant = value
         pairs.tenant_changed(ITEM, value, is_relisting=is_relisting)
         assert (is_verified(caches.pair(ITEM)), len(pairs)) == (False, 0)
@@ -78,7 +78,7 @@ def test_an_edit_on_the_way_ends_what_was_assumed() -> None:
 def test_a_write_of_others_before_a_patch_ends_what_was_noted() -> None:
     caches = _Caches(_cached("1"), _cached("11"))
     pairs = VerifiedPairs(caches, _copied)
-    pairs.note(ITEM, "1", "13")
+    pairs.note(ITEM, "1", "13", caches.pair(ITEM))
     for version, is_relisting in (("12", False), ("13", True)):
         caches.found = _cached(version)
         pairs.super_changed(ITEM, version, is_relisting=is_relisting)
@@ -90,7 +90,7 @@ def test_a_foreign_write_in_one_piece_with_a_patch_is_seen() -> None:
     for first, is_relisting in (("12", False), ("", False), ("13", True)):
         caches = _Caches(_cached("1"), _cached("11"))
         pairs = VerifiedPairs(caches, _copied)
-        pairs.note(ITEM, "1", "13")
+        pairs.note(ITEM, "1", "13", caches.pair(ITEM))
         caches.found = _cached("13")
         pairs.super_changed(ITEM, first, is_relisting=is_relisting)
         pairs.super_changed(ITEM, "13", is_relisting=False)
@@ -102,7 +102,7 @@ def test_a_foreign_write_before_a_patch_ends_what_is_assumed() -> None:
     for first, is_relisting in (("12", False), ("", False), ("13", True)):
         caches = _Caches(_cached("1"), _cached("11"))
         pairs = VerifiedPairs(caches, _copied)
-        pairs.note(ITEM, "2", "13")
+        pairs.note(ITEM, "2", "13", caches.pair(ITEM))
         caches.found = _cached("13")
         pairs.super_changed(ITEM, first, is_relisting=is_relisting)
         pairs.super_changed(ITEM, "13", is_relisting=False)
@@ -114,12 +114,12 @@ def test_a_foreign_write_before_a_patch_ends_what_is_assumed() -> None:
 def test_what_looked_at_a_change_is_verified_no_more() -> None:
     caches = _Caches(_cached("1"), _cached("11"))
     pairs = VerifiedPairs(caches, _copied)
-    pairs.note(ITEM, "1", "11")
+    pairs.note(ITEM, "1", "11", caches.pair(ITEM))
     pairs.end(ITEM)
     assert not is_verified(caches.pair(ITEM))
     alone = _Caches(None, _cached("11"))
     pairs = VerifiedPairs(alone, _copied)
-    pairs.note(ITEM, "", "11")
+    pairs.note(ITEM, "", "11", alone.pair(ITEM))
     assert is_verified(alone.pair(ITEM))
     pairs.end(ITEM)
     assert not is_verified(alone.pair(ITEM))
@@ -133,7 +133,7 @@ def test_an_event_is_copied_once_and_an_old_one_never() -> None:
     pairs = VerifiedPairs(caches, _copied)
     asyncio.run(pairs.skip_events("2026-01-01T12:00:00Z"))
     assert [each.body for _, each in caches.events] == [new, b""]
-    pairs.note(keys[0], "", "1")
+    pairs.note(keys[0], "", "1", Pair(None, caches.events[0][1]))
     assert [each.body for _, each in caches.events] == [b"", b""]
     assert [each.verified_with for _, each in caches.events] == ["", ""]
 
@@ -164,7 +164,7 @@ def test_nothing_is_verified_that_was_never_noted() -> None:
                 case 0:
                     version = str(chance.randrange(1, 6)), str(chance.randrange(101, 106))
                     noted.add(version)
-                    pairs.note(ITEM, *version)
+                    pairs.note(ITEM, *version, caches.pair(ITEM))
                 case 1:
                     caches.tenant = chance.choice((None, _cached(str(chance.randrange(1, 6)))))
                     pairs.tenant_changed(ITEM, caches.tenant, is_relisting=is_relisting)

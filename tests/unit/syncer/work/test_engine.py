@@ -49,7 +49,9 @@ class _AnsweringSession:
         self.client = SimpleNamespace(request=self._of_tenant)
         self.super_client = SimpleNamespace(request=self._of_super)
         self.policy = SimpleNamespace()
-        self.quota = SimpleNamespace(admit=lambda _, plan, __: plan, written=_nothing, forget=_nothing)
+        self.quota = SimpleNamespace(
+            admit=lambda _, plan, __: plan, written=_nothing, forget=_nothing, is_reserved=lambda _: False
+        )
         self.write_wait_s = lambda *_: 0.0
         self.write_rate = SimpleNamespace(forget=_nothing)
         self.is_attached = True
@@ -89,7 +91,7 @@ class _AnsweringSession:
 
     def note_looked(self, *_: object) -> None: ...
 
-    def needs_plan(self, _: object) -> bool:
+    def is_due(self, *_: object) -> bool:
         return True
 
     def is_woken(self, _: object) -> bool:
