@@ -15,10 +15,12 @@ most READING_AGE_NS older than the step.
 """
 
 import asyncio
+import contextvars
+import functools
 import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator, Mapping
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from daemonkit.fairness.turns import SLICE_NS, FairShare, Turns
 
@@ -31,7 +33,7 @@ READING_AGE_NS = 1_000_000
 class TenantScheduler:
     """Schedules the steps of one event loop. `open` an account for each tenant, and one for other work."""
 
-    __slots__ = ("_clock_ns", "_is_due", "clock_ns", "last_ns", "read_until_ns", "turns")
+    __slots__ = ("_clock_ns", "_is_due", "clock_ns", "last_ns", "read_until_ns", "slices", "turns")
 
     def __init__(
         self,
@@ -45,6 +47,7 @@ class TenantScheduler:
         self.read_until_ns = -1  # when the last reading of the processor clock is too old
         self._clock_ns = processor_clock_ns
         self.last_ns = 0  # the last reading
+        self.slices = 0  # that have begun
         self._is_due = False
 
     def open(self, name: str, weight: int = 1) -> "Account":
@@ -68,21 +71,61 @@ class TenantScheduler:
         """The slice is used up, or a step waits."""
         if not self._is_due:
             self._is_due = True
-            # Behind what is ready now, and behind the steps that the last slice has admitted.
+            # Behind what is ready now: the loop looks after all else between two slices.
             asyncio.get_running_loop().call_soon(self._next_slice)
 
     def _next_slice(self) -> None:
-        self._is_due = False
         turns = self.turns
+        self.slices += 1
         turns.begin_slice()
-        while (account := turns.first()) is not None:
-            waiter = account.next_waiter()
-            if waiter is None:
-                turns.leave()
-            else:
-                waiter.set_result(turns.take(stays=account.has_waiters))
-        if turns.are_any_waiting:
-            self.have_next_slice()
+        try:
+            while (account := turns.first()) is not None:
+                turns.take()
+                waiter = account.next_waiter()
+                if waiter is not None:
+                    waiter.take()
+                    if account.has_waiters:
+                        turns.stay(account)
+                elif account.has_waiters:
+                    turns.wait(account)  # for the next slice
+        finally:
+            self._is_due = False
+            if turns.is_used_up or turns.are_any_waiting:
+                self.have_next_slice()
+
+
+class _Turn(asyncio.Future[None]):
+    """What a task waits for until it has its turn. It is resumed within `take`, and not by a callback of the
+    event loop: what the step takes is known then before the next turn is given, and one iteration of the loop
+    takes many steps."""
+
+    def __init__(self, number: int, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(loop=loop)
+        self.slice_number = number  # in which it began to wait
+        self._resume: Callable[[], object] = lambda: None
+
+    def add_done_callback(
+        self, fn: Callable[[Self], object], /, *, context: contextvars.Context | None = None
+    ) -> None:
+        """The task waits, and nobody else: it alone is told, by `take`, `take_soon` or `cancel`."""
+        run = contextvars.copy_context().run if context is None else context.run
+        self._resume = functools.partial(run, fn, self)
+
+    def take(self) -> None:
+        """Have the task take its step now. Not within a step of another task."""
+        self.set_result(None)
+        self._resume()
+
+    def take_soon(self) -> None:
+        """As `take`, by the event loop."""
+        self.set_result(None)
+        self.get_loop().call_soon(self._resume)
+
+    def cancel(self, msg: Any | None = None) -> bool:
+        if not super().cancel(msg):
+            return False
+        self.get_loop().call_soon(self._resume)
+        return True
 
 
 class Account(FairShare):
@@ -111,7 +154,7 @@ class Account(FairShare):
         self._is_open = True
         self._scheduler = scheduler
         self._debt_ns = 0
-        self._waiters: deque[asyncio.Future[int]] = deque()
+        self._waiters: deque[_Turn] = deque()
 
     def run(self, coro: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
         """The same coroutine, charged and in turns. Await it, or have a task of it.
@@ -148,8 +191,10 @@ class Account(FairShare):
         if self._is_open:
             self._is_open = False
             self._scheduler.turns.remove(self)
-        while (waiter := self.next_waiter()) is not None:
-            waiter.set_result(0)
+        while self._waiters:
+            waiter = self._waiters.popleft()
+            if not waiter.done():
+                waiter.take_soon()
 
     @property
     def is_in_step(self) -> bool:
@@ -160,12 +205,16 @@ class Account(FairShare):
     def has_waiters(self) -> bool:
         return bool(self._waiters)
 
-    def next_waiter(self) -> "asyncio.Future[int] | None":
-        """The step that waits for the longest time; the caller sets what is reserved for it."""
+    def next_waiter(self) -> _Turn | None:
+        """The step that waits for the longest time, if it began to before this slice."""
         while self._waiters:
-            waiter = self._waiters.popleft()
-            if not waiter.done():  # else it was cancelled
-                return waiter
+            waiter = self._waiters[0]
+            if waiter.done():  # it was cancelled
+                self._waiters.popleft()
+            elif waiter.slice_number < self._scheduler.slices:
+                return self._waiters.popleft()
+            else:
+                break
         return None
 
     def _may_go_on(self, turns: "Turns[Account]") -> bool:
@@ -189,11 +238,9 @@ class Account(FairShare):
                     returned: T = end.value
                     return returned
             else:
-                reserved_ns = 0
-                while self._is_open and not isinstance(error, asyncio.CancelledError):
-                    if self._may_go_on(turns):
-                        break
-                    waiter = asyncio.get_running_loop().create_future()
+                must_wait = self._is_open and not isinstance(error, asyncio.CancelledError)
+                if must_wait and not self._may_go_on(turns):
+                    waiter = _Turn(scheduler.slices, asyncio.get_running_loop())
                     self._waiters.append(waiter)
                     turns.wait(self)
                     scheduler.have_next_slice()
@@ -202,11 +249,6 @@ class Account(FairShare):
                     # What it was resumed with is lost, as with a task that asyncio was about to resume.
                     except asyncio.CancelledError as cancelled:
                         error = cancelled
-                    if waiter.done() and not waiter.cancelled():
-                        reserved_ns = waiter.result()
-                        if error is not None or not turns.must_give_back(self, reserved_ns):
-                            break
-                        reserved_ns = 0
                 self._begun_ns = begun_ns = clock_ns()
                 if begun_ns > scheduler.read_until_ns:
                     scheduler.read(begun_ns)
@@ -226,7 +268,7 @@ class Account(FairShare):
                     if took_ns > SHORT_STEP_NS:
                         took_ns = min(took_ns, scheduler.read(ended_ns) - read_ns)
                     self.used_ns += took_ns
-                    if self._is_open and turns.charge(self, took_ns, reserved_ns):
+                    if self._is_open and turns.charge(self, took_ns):
                         scheduler.have_next_slice()
                 # Work in steps is for the same tenants, until it waits for something else or they have paid.
                 is_unpaid = found is None and self._shared_ns <= 0

@@ -11,9 +11,6 @@ A member's *place* is what it has used, divided by its weight. The lowest place 
 the next step of a member on the floor is probably on its way. After HELD_SLICES iterations of the loop
 without any step, members that do not wait count as idle. A member that comes back begins at the floor: it has
 no claim on the time that it did not use.
-
-What a step takes is known when it has ended, and several are begun in a slice. So a turn counts as the last
-ones of its member until then, and the difference is added when it has ended.
 """
 
 import heapq
@@ -30,19 +27,15 @@ MAX_STEP_NS = 20_000_000
 # Iterations between what a socket has received and the step that waits for it: asyncio calls back behind what
 # is ready already, and resumes the task in the next iteration.
 HELD_SLICES = 2
-# Of a member that has not taken a step yet: a response that is read and decoded.
-_FIRST_ESTIMATE_NS = 100_000
-_MIN_ESTIMATE_NS = 10_000
 
 
 class FairShare:
     """One of those that share the loop. All is kept by its `Turns`."""
 
-    __slots__ = ("estimate_ns", "is_at_work", "place_ns", "weight")
+    __slots__ = ("is_at_work", "place_ns", "weight")
 
     def __init__(self) -> None:
         self.place_ns = 0
-        self.estimate_ns = _FIRST_ESTIMATE_NS  # of its next step
         self.weight = 1
         self.is_at_work = False
 
@@ -52,7 +45,7 @@ M = TypeVar("M", bound=FairShare)
 
 class Turns(Generic[M]):
     """`may_go_on` before each step, else `wait`; `charge` after it. Between two slices: `begin_slice`, then
-    `first`, and `take` or `leave`, until there is none."""
+    `first`, and its step after `take`, until there is none. `stay` if it has another one that waits."""
 
     __slots__ = (
         "_at_work",
@@ -63,7 +56,6 @@ class Turns(Generic[M]):
         "_minimum_ns",
         "_slice_ns",
         "_spent_ns",
-        "_used_ns",
         "_waiting",
     )
 
@@ -77,8 +69,7 @@ class Turns(Generic[M]):
         # A heap of those that wait by place and count, as of the slice's beginning: places change in it.
         self._entries: list[tuple[int, int, M]] = []
         self._held = 0  # slices without a step, one after the other
-        self._spent_ns = 0  # with what is reserved for steps that have not ended
-        self._used_ns = 0  # without
+        self._spent_ns = 0
 
     def set_weight(self, member: M, weight: int) -> None:
         """A member's share beside others, from 1 to 100; 1 unless set. Those beyond are the next ones."""
@@ -90,6 +81,11 @@ class Turns(Generic[M]):
             member.is_at_work = False
             self._at_work.remove(member)
         self._waiting.pop(member, None)
+
+    @property
+    def is_used_up(self) -> bool:
+        """Whether the slice has no time left."""
+        return self._spent_ns >= self._slice_ns
 
     @property
     def are_any_waiting(self) -> bool:
@@ -108,47 +104,30 @@ class Turns(Generic[M]):
             self._count += 1
             self._waiting[member] = self._count
 
-    def charge(self, member: M, took_ns: int, reserved_ns: int = 0) -> bool:
-        """A step has ended. `reserved_ns` is what `take` returned for it, 0 for one that did not wait.
-        Returns whether the slice is used up."""
+    def charge(self, member: M, took_ns: int) -> bool:
+        """A step has ended. Returns whether the slice is used up."""
         if not member.is_at_work:
             self._begin_work(member)
-        # Slowly down and at once up: a member must not get many turns for the price of short ones.
-        estimate_ns = member.estimate_ns
-        estimate_ns -= estimate_ns >> 3
-        if took_ns > estimate_ns:
-            estimate_ns = took_ns
-        member.estimate_ns = estimate_ns if estimate_ns > _MIN_ESTIMATE_NS else _MIN_ESTIMATE_NS
-        place_ns = member.place_ns + (took_ns - reserved_ns) // member.weight
+        place_ns = member.place_ns + took_ns // member.weight
         most_ns = self._limit_ns + MAX_STEP_NS
         member.place_ns = place_ns if place_ns < most_ns else most_ns
-        self._used_ns += took_ns
-        spent_ns = self._spent_ns + took_ns - reserved_ns
-        self._spent_ns = spent_ns if spent_ns > 0 else 0
-        return spent_ns >= self._slice_ns
+        self._spent_ns += took_ns
+        return self._spent_ns >= self._slice_ns
 
     def add_debt(self, member: M, took_ns: int) -> None:
         """Something that was no step was done for a member. It counts at its next turn."""
         place_ns = max(member.place_ns, self._minimum_ns) + took_ns // member.weight
         member.place_ns = min(place_ns, self._limit_ns + MAX_STEP_NS)
 
-    def must_give_back(self, member: M, reserved_ns: int) -> bool:
-        """Whether a step that took its turn must wait for another one after all, as those before it in the
-        slice took longer than was reserved. Its turn costs nothing then."""
-        if self._used_ns < self._slice_ns:
-            return False
-        member.place_ns -= reserved_ns // member.weight
-        return True
-
     def begin_slice(self) -> None:
         """The event loop had control: waiting members may take turns again."""
-        if self._used_ns or not self._waiting:
+        if self._spent_ns or not self._waiting:
             self._held = 0
         else:
             self._held += 1
             if self._held >= HELD_SLICES:
                 self._end_work_of_missing()
-        self._spent_ns = self._used_ns = 0
+        self._spent_ns = 0
         if self._at_work:
             new_ns = min([member.place_ns for member in self._at_work])
             if new_ns > self._minimum_ns:
@@ -160,29 +139,22 @@ class Turns(Generic[M]):
     def first(self) -> M | None:
         """The member whose turn it is; None if the slice is used up, none waits, or those that wait are
         held."""
-        if self._spent_ns >= self._slice_ns or not self._entries:
+        entries = self._entries
+        while entries and entries[0][2] not in self._waiting:
+            heapq.heappop(entries)  # it was removed
+        if self._spent_ns >= self._slice_ns or not entries:
             return None
-        place_ns, _, member = self._entries[0]
+        place_ns, _, member = entries[0]
         return member if place_ns <= self._limit_ns else None
 
-    def take(self, *, stays: bool) -> int:
-        """The first member takes its turn, and waits for another if it stays. Returns what is reserved, in
-        nanoseconds, and to be given to `charge`."""
-        member = self._entries[0][2]
-        reserved_ns = member.estimate_ns
-        member.place_ns += reserved_ns // member.weight
-        self._spent_ns += reserved_ns
-        if stays:
-            self._count += 1
-            self._waiting[member] = self._count
-            heapq.heapreplace(self._entries, (member.place_ns, self._count, member))
-        else:
-            self.leave()
-        return reserved_ns
-
-    def leave(self) -> None:
-        """The first member does not want its turn any more."""
+    def take(self) -> None:
+        """The first member takes its turn."""
         del self._waiting[heapq.heappop(self._entries)[2]]
+
+    def stay(self, member: M) -> None:
+        """A member that took its turn, and was charged, waits for another one of this slice."""
+        self.wait(member)
+        heapq.heappush(self._entries, (member.place_ns, self._waiting[member], member))
 
     def _begin_work(self, member: M) -> None:
         member.is_at_work = True

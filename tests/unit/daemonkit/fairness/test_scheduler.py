@@ -438,3 +438,56 @@ async def test_who_has_others_work_for_it_has_fewer_turns() -> None:
     assert 0.3 < system.used_ns / world.clock.now_ns < 0.5
     assert 0.9 < loud.used_ns / quiet.used_ns < 1.1
     assert quiet.used_ns > 0.45 * world.clock.now_ns
+
+
+@pytest.mark.asyncio
+async def test_waiting_steps_are_taken_in_one_iteration() -> None:
+    """Each took two iterations of the loop: one that woke its task, and one that took the step."""
+    world = SharedLoop()
+    busy, other = world.scheduler.open("busy"), world.scheduler.open("other")
+    tasks = Tasks("t")
+    tasks.spawn(busy.run(world.work("busy", 1, SLICE_NS)), "busy")
+    for number in range(10):
+        tasks.spawn(other.run(world.work(str(number), 1, SLICE_NS // 20)), str(number))
+    await asyncio.sleep(0)  # the busy one has used the slice up
+    assert world.order == ["busy"]
+    await asyncio.sleep(0)
+    assert world.order == ["busy", *map(str, range(10))]
+    await tasks.close(1)
+
+
+@pytest.mark.asyncio
+async def test_work_without_end_that_takes_no_time_leaves_the_loop() -> None:
+    world = SharedLoop()
+    busy, endless = world.scheduler.open("busy"), world.scheduler.open("endless")
+    tasks = Tasks("t")
+    tasks.spawn(busy.run(world.work("busy", 1, SLICE_NS)), "busy")
+    for name in ("a", "b"):
+        tasks.spawn(endless.run(world.work(name, 10**9, 0)), name)
+    for _ in range(10):
+        await asyncio.sleep(0)  # pace: iterations are counted
+    assert 5 < world.order.count("a") <= 10
+    await tasks.close(1)
+
+
+@pytest.mark.asyncio
+async def test_an_account_that_is_closed_within_a_slice_leaves_nobody_waiting() -> None:
+    """Its tasks go on after the step that closed it, and not within it."""
+    world = SharedLoop()
+    busy, closing, closed = (world.scheduler.open(name) for name in ("busy", "closing", "closed"))
+    tasks = Tasks("t")
+    in_step: list[bool] = []
+
+    async def close() -> None:
+        await asyncio.sleep(0)
+        closed.close()
+        in_step.append(bool(world.order))
+
+    tasks.spawn(busy.run(world.work("busy", 2, SLICE_NS)), "busy")
+    tasks.spawn(closing.run(close()), "closing")
+    tasks.spawn(closed.run(world.work("closed", 3, 1)), "closed")
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert world.order.count("closed") == 3
+    assert in_step
+    assert not len(tasks)

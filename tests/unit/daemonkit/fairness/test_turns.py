@@ -22,13 +22,11 @@ def served(turns: Turns[Named], costs: dict[Named, int], slices: int) -> Counter
         turns.wait(each)
     for _ in range(slices):
         turns.begin_slice()
-        taken = []
         while (member := turns.first()) is not None:
-            taken.append((member, turns.take(stays=True)))
-        for each, reserved_ns in taken:
-            if not turns.must_give_back(each, reserved_ns):
-                found[each.name] += costs[each]
-                turns.charge(each, costs[each], reserved_ns)
+            turns.take()
+            found[member.name] += costs[member]
+            turns.charge(member, costs[member])
+            turns.stay(member)
     return found
 
 
@@ -83,8 +81,9 @@ def test_use_while_nobody_else_works_is_forgotten() -> None:
     turns.wait(b)
     turns.begin_slice()
     assert turns.first() is a
-    reserved_ns = turns.take(stays=True)
-    turns.charge(a, 1_000, reserved_ns)
+    turns.take()
+    turns.charge(a, 1_000)
+    turns.wait(a)
     turns.begin_slice()
     # It owes its last step, and not those before.
     assert turns.first() is b
@@ -130,11 +129,42 @@ def test_a_turn_that_is_left_costs_nothing() -> None:
     turns.wait(a)
     turns.wait(b)
     turns.begin_slice()
-    turns.leave()
+    turns.take()
     assert turns.first() is b
-    turns.leave()
+    turns.take()
     assert turns.first() is None
     assert not turns.are_any_waiting
+
+
+def test_one_that_is_removed_in_a_slice_has_no_turn() -> None:
+    turns: Turns[Named] = Turns(SLICE_NS)
+    a, b, c = Named("a"), Named("b"), Named("c")
+    for each in (a, b, c):
+        turns.wait(each)
+    turns.begin_slice()
+    turns.take()
+    turns.remove(b)
+    assert turns.first() is c
+    turns.take()
+    turns.stay(a)
+    turns.remove(a)
+    assert turns.first() is None
+
+
+def test_who_stays_is_behind_who_has_used_less() -> None:
+    turns: Turns[Named] = Turns(SLICE_NS)
+    a, b = Named("a"), Named("b")
+    turns.wait(a)
+    turns.wait(b)
+    turns.begin_slice()
+    turns.take()
+    turns.charge(a, 10)
+    turns.stay(a)
+    assert turns.first() is b
+    turns.take()
+    turns.charge(b, SLICE_NS // 2)
+    turns.stay(b)
+    assert turns.first() is a
 
 
 def test_who_is_removed_holds_nobody() -> None:
@@ -188,11 +218,11 @@ def test_two_with_work_differ_by_a_slice_and_two_steps(
     comes_at = dict.fromkeys(members, waits)  # in which slice
     now = 0
 
-    def step(member: Named, reserved_ns: int) -> None:
+    def step(member: Named) -> None:
         took, delay, _ = steps[member][done[member] % len(steps[member])]
         done[member] += 1
         used[member] += took
-        turns.charge(member, took, reserved_ns)
+        turns.charge(member, took)
         comes_at[member] = now + delay
         assert abs(used[members[0]] - used[members[1]]) <= SLICE_NS + sum(most.values())
 
@@ -200,7 +230,7 @@ def test_two_with_work_differ_by_a_slice_and_two_steps(
         for member in members:
             if comes_at[member] <= now and steps[member][done[member] % len(steps[member])][2] is is_early:
                 if turns.may_go_on(member):
-                    step(member, 0)
+                    step(member)
                 else:
                     comes_at[member] = waits
                     turns.wait(member)
@@ -211,14 +241,9 @@ def test_two_with_work_differ_by_a_slice_and_two_steps(
         come(is_early=True)
         now += 1
         turns.begin_slice()
-        taken = []
         while (next_one := turns.first()) is not None:
-            taken.append((next_one, turns.take(stays=False)))
-        for member, reserved_ns in taken:
-            if turns.must_give_back(member, reserved_ns):
-                turns.wait(member)
-            else:
-                step(member, reserved_ns)
+            turns.take()
+            step(next_one)
         come(is_early=False)
 
 
