@@ -107,7 +107,7 @@ class _Turn(asyncio.Future[None]):
     def add_done_callback(
         self, fn: Callable[[Self], object], /, *, context: contextvars.Context | None = None
     ) -> None:
-        """The task waits, and nobody else: it alone is told, by `take`, `take_soon` or `cancel`."""
+        """The task waits, and nobody else: it alone is resumed, by `take`, `take_soon` or `cancel`."""
         run = contextvars.copy_context().run if context is None else context.run
         self._resume = functools.partial(run, fn, self)
 

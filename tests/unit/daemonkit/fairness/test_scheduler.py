@@ -471,7 +471,7 @@ async def test_work_without_end_that_takes_no_time_leaves_the_loop() -> None:
 
 
 @pytest.mark.asyncio
-async def test_an_account_that_is_closed_within_a_slice_leaves_nobody_waiting() -> None:
+async def test_one_that_is_closed_in_a_slice_leaves_nobody_waiting() -> None:
     """Its tasks go on after the step that closed it, and not within it."""
     world = SharedLoop()
     busy, closing, closed = (world.scheduler.open(name) for name in ("busy", "closing", "closed"))
