@@ -102,14 +102,14 @@ class _Turn(asyncio.Future[None]):
     def __init__(self, number: int, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(loop=loop)
         self.slice_number = number  # in which it began to wait
-        self._resume: Callable[[], object] = lambda: None
+        self._task_step: Callable[[], object] | None = None
 
     def add_done_callback(
         self, fn: Callable[[Self], object], /, *, context: contextvars.Context | None = None
     ) -> None:
         """The task waits, and nobody else: it alone is resumed, by `take`, `take_soon` or `cancel`."""
         run = contextvars.copy_context().run if context is None else context.run
-        self._resume = functools.partial(run, fn, self)
+        self._task_step = functools.partial(run, fn, self)
 
     def take(self) -> None:
         """Have the task take its step now. Not within a step of another task."""
@@ -126,6 +126,12 @@ class _Turn(asyncio.Future[None]):
             return False
         self.get_loop().call_soon(self._resume)
         return True
+
+    def _resume(self) -> None:
+        # Nothing of the task is held any more: in a circle it would wait for the garbage collector.
+        step, self._task_step = self._task_step, None
+        if step is not None:
+            step()
 
 
 class Account(FairShare):

@@ -6,7 +6,7 @@ from typing import Any
 
 from daemonkit.fairness.lease import Lease
 
-_Held = dict[asyncio.Task[Any] | None, Lease]
+_PlaceOfTask = dict[asyncio.Task[Any] | None, Lease]
 
 
 class Slots:
@@ -18,7 +18,7 @@ class Slots:
 
     def __init__(self, most: int) -> None:
         self._places = asyncio.Semaphore(most)
-        self._held: _Held = {}
+        self._held: _PlaceOfTask = {}
 
     async def acquire(self) -> Lease:
         """Wait for a place."""
@@ -38,7 +38,7 @@ class Slots:
 class _Work:
     __slots__ = ("_held", "_place", "_task")
 
-    def __init__(self, held: _Held, place: Lease) -> None:
+    def __init__(self, held: _PlaceOfTask, place: Lease) -> None:
         self._held = held
         self._place = place
         self._task: asyncio.Task[Any] | None = None
@@ -54,7 +54,7 @@ class _Work:
 class _Yielded:
     __slots__ = ("_held", "_is_yielded", "_slots", "_task")
 
-    def __init__(self, slots: Slots, held: _Held) -> None:
+    def __init__(self, slots: Slots, held: _PlaceOfTask) -> None:
         self._slots = slots
         self._held = held
         self._task: asyncio.Task[Any] | None = None

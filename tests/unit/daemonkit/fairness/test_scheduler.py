@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import asyncio
+import gc
+import weakref
 from collections.abc import Coroutine
 from typing import Any
 
@@ -491,3 +493,20 @@ async def test_one_that_is_closed_in_a_slice_leaves_nobody_waiting() -> None:
     assert world.order.count("closed") == 3
     assert in_step
     assert not len(tasks)
+
+
+@pytest.mark.asyncio
+async def test_a_step_that_waited_leaves_no_garbage() -> None:
+    """Its task, and what that holds, would stay until the garbage collector comes."""
+    world = SharedLoop()
+    busy, other = world.scheduler.open("busy"), world.scheduler.open("other")
+    tasks = Tasks("t")
+    gc.disable()
+    try:
+        tasks.spawn(busy.run(world.work("busy", 5, SLICE_NS)), "busy")
+        found = [weakref.ref(tasks.spawn(other.run(world.work("other", 2, 1)), "other")) for _ in range(3)]
+        for _ in range(20):
+            await asyncio.sleep(0)  # pace: iterations are counted
+        assert [each() for each in found] == [None] * 3
+    finally:
+        gc.enable()
