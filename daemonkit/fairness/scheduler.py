@@ -107,7 +107,7 @@ class _Turn(asyncio.Future[None]):
     def add_done_callback(
         self, fn: Callable[[Self], object], /, *, context: contextvars.Context | None = None
     ) -> None:
-        """The task waits, and nobody else: it alone is resumed, by `take`, `take_soon` or `cancel`."""
+        """Keep what resumes the task that waits: `take`, `take_soon` or `cancel` calls it, once."""
         run = contextvars.copy_context().run if context is None else context.run
         self._task_step = functools.partial(run, fn, self)
 
@@ -178,7 +178,7 @@ class Account(FairShare):
     def charge_others(self, parts: "Mapping[Account, int]", whole: int) -> None:
         """This step was taken for others: charge them for what it took until now, by their parts of `whole`.
 
-        Steps that went before it belong to it, if each of them ended with a sleep of 0 s and charged nobody.
+        The steps before it count too, if each ended with `asyncio.sleep(0)` and charged no other account.
         This account is charged for its steps as well, by its own weight. Outside a step this does nothing.
         """
         if self._is_in_step and whole > 0:

@@ -37,7 +37,7 @@ class WorkStep:
         self._objects = self._bytes = 0
 
     def count(self, size_bytes: int = 0) -> bool:
-        """Count one object more, of which so many bytes were decoded. True: yield, the next step begins."""
+        """Count an object, of which `size_bytes` were decoded; returns whether the step ends: then yield."""
         self._objects += 1
         self._bytes += size_bytes
         if self._objects < self._most and self._bytes < STEP_BYTES:

@@ -28,7 +28,9 @@ from syncer.caches.cached_object import (
     unreadable_keys,
 )
 from syncer.caches.draining import DrainedNodes
+from syncer.caches.held_events import HeldEvents
 from syncer.caches.node_networks import node_networks
+from syncer.caches.pod_addresses import PodAddresses
 from syncer.caches.stored_totals import StoredTotals
 from syncer.core.objects import Object, annotations_of
 from syncer.kinds.port import SYSTEM_NAMESPACE, KindSync, Scope
@@ -50,8 +52,6 @@ DRAIN = "Drain"
 # Of one namespace, for the variables of its pods: these are read in about 5 ms.
 MAX_SERVICES = 1_000
 MAX_SERVICES_BYTES = 1 << 20
-# Of one tenant: some 8 000 that have not been copied to it yet. Of those that have, as much is counted.
-MAX_EVENT_BYTES = 16 << 20
 # Each takes up to 50 us, as what it is part of is counted and planned again.
 _REPORTED_AT_ONCE = 100
 # Of these the super cluster, or the syncer beside its own labels, has objects without our labels that matter.
@@ -121,16 +121,15 @@ class SuperCaches:
         self._names: dict[tuple[str, str], dict[str, None]] = {}
         self._service_names: dict[str, set[str]] = {}
         self._services: dict[str, tuple[Object, ...]] = {}
-        self._pod_addresses: dict[str, Counter[str]] = {}
+        self._pod_addresses = PodAddresses()
         # Of namespaces in which control planes run; what has changed there is read again.
         self._addresses_in: dict[str, frozenset[str]] = {}
         self.cluster_networks = CountedNetworks()
         """Addresses and networks of pods of the super cluster's nodes, and addresses of its API server."""
         self._networks_of: dict[str, tuple[Network, ...]] = {}
-        self._event_bytes: dict[Key, int] = {}
-        self._copied_event_bytes: dict[Key, int] = {}
         self._drained_nodes = DrainedNodes()
         self.stored = StoredTotals()
+        self.events = HeldEvents(self.stored, self._key_of, lambda where: self.objects(EVENT).get(where))
         # What unreadable objects last were: who counts them hears of their end with it.
         self._last_readable: dict[tuple[str, Key], CachedObject] = {}
         self._kinds = {each.kind.kind: each for each in kinds}
@@ -174,6 +173,10 @@ class SuperCaches:
         """Whose a super namespace is; None for the super cluster's own and for one that does not exist."""
         return self._owners.get(super_namespace)
 
+    def _key_of(self, super_namespace: str) -> str | None:
+        owner = self._owners.get(super_namespace)
+        return owner.key if isinstance(owner, SuperNamespaceOwner) else None
+
     def owned_namespaces(self, key: str) -> list[tuple[str, SuperNamespaceOwner]]:
         """The super namespaces with this cluster key in their annotations."""
         return list(self._owned.get(key, {}).items())
@@ -199,7 +202,7 @@ class SuperCaches:
 
     def pod_addresses(self, super_namespace: str) -> Collection[str]:
         """The addresses that the pods of a super namespace hold. Read only: they are shared."""
-        return self._pod_addresses.get(super_namespace, {}).keys()
+        return self._pod_addresses.of(super_namespace)
 
     def addresses_in(self, root_namespace: str) -> frozenset[str]:
         """The addresses of Services and Endpoints of the namespace that a tenant's control plane runs in.
@@ -261,13 +264,15 @@ class SuperCaches:
             is_unreadable = change.key in unreadable
             is_deleted = isinstance(change, Deleted) and not is_unreadable
             if sync.scope in _IN_NAMESPACES:
-                if kind == EVENT and not self._note_event(change):
-                    continue
+                if kind == EVENT:
+                    is_held = self.events.changed(change)
+                    if not is_held and not (isinstance(change, Deleted) and namespace in self._owners):
+                        continue
                 if sync.kind.resource == SERVICES:
                     # An unreadable one has no cached object either.
                     self._note_service(namespace, name, is_there=not isinstance(change, Deleted))
                 elif sync.kind.resource == PODS:
-                    self._note_addresses(change)
+                    self._pod_addresses.changed(change)
                     before = "" if isinstance(change, Added) else change.old.drain_node
                     after = "" if isinstance(change, Deleted) else change.value.drain_node
                     self._drained_nodes.pod_moved(namespace, before, after)
@@ -497,66 +502,12 @@ class SuperCaches:
             if isinstance(change, Modified | Deleted) and change.old.claim_namespace:
                 self.stored.add(change.old.claim_namespace, kind, -1, -change.old.json_bytes)
 
-    def _note_event(self, change: _ObjectChange) -> bool:
-        """Count what is held of an Event; returns whether it is a tenant's.
-
-        Most Events are of the super cluster itself, and of no use here. A tenant brings about as many as it
-        likes, by pods that come and go: what exceeds MAX_EVENT_BYTES does not come up.
-        """
-        namespace, owner = change.key[0], self._owners.get(change.key[0])
-        before, after = self._event_bytes.pop(change.key, 0), 0
-        copied = self._copied_event_bytes.pop(change.key, 0)
-        if not isinstance(change, Deleted):
-            after = OBJECT_BYTES + change.value.size_bytes
-            key = owner.key if isinstance(owner, SuperNamespaceOwner) else None
-            if key is None or self.stored.of(key).event_bytes - before + after > MAX_EVENT_BYTES:
-                change.value.body, change.value.verified_with, after = b"", "", 0
-            else:
-                self._event_bytes[change.key] = after
-        self.stored.add_events(namespace, after - before, -copied)
-        return owner is not None if isinstance(change, Deleted) else after > 0
-
-    def event_copied(self, event: CachedObject) -> None:
-        """An Event has been copied, or is of no use: nothing is held but that it is there."""
-        event.verified_with, event.body = "", b""
-        where = event.metadata.namespace, event.metadata.name
-        before = self._event_bytes.get(where)
-        if before is None or self.objects(EVENT).get(where) is not event:
-            return
-        del self._event_bytes[where]
-        owner, after = self._owners.get(where[0]), OBJECT_BYTES + event.size_bytes
-        key = owner.key if isinstance(owner, SuperNamespaceOwner) else ""
-        # Beyond that it is as those of the super cluster's own, of which as little is kept.
-        if self.stored.of(key).copied_event_bytes + after > MAX_EVENT_BYTES:
-            after = 0
-        else:
-            self._copied_event_bytes[where] = after
-        self.stored.add_events(where[0], -before, after)
-
     def _note_service(self, namespace: str, name: str, *, is_there: bool) -> None:
         found = self._service_names.setdefault(namespace, set())
         (found.add if is_there else found.discard)(name)
         if not found:
             del self._service_names[namespace]
         self._services.pop(namespace, None)
-
-    def _note_addresses(self, change: _ObjectChange) -> None:
-        before = () if isinstance(change, Added) else change.old.addresses
-        after = () if isinstance(change, Deleted) else change.value.addresses
-        if before == after:
-            return
-        namespace = change.key[0]
-        found = self._pod_addresses.get(namespace)
-        if found is None:
-            found = self._pod_addresses[namespace] = Counter()
-        for address in after:
-            found[address] += 1
-        for address in before:
-            found[address] -= 1
-            if not found[address]:
-                del found[address]
-        if not found:
-            del self._pod_addresses[namespace]
 
     def drain_seconds(self, super_namespace: str) -> float:
         """For how long one of the nodes that run its pods has been cordoned; 0 if none is."""

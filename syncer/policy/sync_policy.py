@@ -376,3 +376,8 @@ class PolicyUnusable:
 
 
 DEFAULT = SyncPolicy()
+
+
+def known_or_default(policy: SyncPolicy | PolicyUnusable) -> SyncPolicy:
+    """The policy by which objects are judged that are there already: the built-in one where none is known."""
+    return policy if isinstance(policy, SyncPolicy) else DEFAULT

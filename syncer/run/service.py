@@ -55,9 +55,8 @@ from syncer.tenant.deletions import SyncKey
 from syncer.tenant.owned_namespaces import NAMESPACE
 from syncer.tenant.session import SessionSurroundings, TenantSession
 from syncer.work.action_writer import ActionWriter
-from syncer.work.budget_check import BudgetCheck
-from syncer.work.detached import DetachedTenants
-from syncer.work.endpoint_check import EndpointCheck
+from syncer.work.checks import all_checks
+from syncer.work.detached import DetachedTenants, run_check
 from syncer.work.engine import SLOTS, Engine
 from syncer.work.orphans import OrphanCollector
 from syncer.work.patrol import Patrol
@@ -65,7 +64,6 @@ from syncer.work.queue import WorkQueue
 from syncer.work.reports import TenantReports
 from syncer.work.slots import Slots
 from syncer.work.token_sync import TokenSync
-from syncer.work.unreadable_check import UnreadableCheck
 from syncer.work.vnode_sync import VNodeSync
 from tenancy.super_namespaces import SuperNamespaceOwner
 
@@ -175,10 +173,7 @@ class SyncerService:
         detached = DetachedTenants(
             self._client, self._super, self._ownership, lambda: self._keys, self._is_attached, self._policy_of
         )
-        interval_s = config.patrol.interval_seconds
-        self._endpoint_check = EndpointCheck(self._super, detached, interval_s=interval_s)
-        self._budget_check = BudgetCheck(self._super, detached, interval_s=interval_s)
-        self._unreadable_check = UnreadableCheck(self._super, detached, interval_s=interval_s)
+        self._checks = all_checks(self._super, detached)
         self._policies = Policies(self._meta_client, self._policies_changed)
         self._report = StatusReport(
             self._attachments,
@@ -302,9 +297,9 @@ class SyncerService:
         self._tasks.spawn(self._reachability.run(), "reachability")
         if self._orphans is not None:
             self._tasks.spawn(self._orphans.run(), "orphans")
-        self._tasks.spawn(self._system.run(self._endpoint_check.run()), "endpoint check")
-        self._tasks.spawn(self._system.run(self._budget_check.run()), "budget check")
-        self._tasks.spawn(self._system.run(self._unreadable_check.run()), "unreadable check")
+        for name, check in self._checks.items():
+            patrols = run_check(check, self._super, self._config.patrol.interval_seconds)
+            self._tasks.spawn(self._system.run(patrols), name)
         self._vnodes.start(self._tasks)
         self._tokens.start(self._tasks)
         self._tasks.spawn(self._engine.run(), "engine")

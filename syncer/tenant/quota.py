@@ -23,7 +23,7 @@ from syncer.core.plan import Action, Create, IssueTokens, Patch, Plan, Refusal, 
 from syncer.policy import limits, quantity
 from syncer.policy.limits import STORED_BYTES
 from syncer.policy.quota import TenantUsage, unstated
-from syncer.policy.sync_policy import DEFAULT, PolicyUnusable, SyncPolicy
+from syncer.policy.sync_policy import DEFAULT, PolicyUnusable, SyncPolicy, known_or_default
 from syncer.policy.usage import of_object, reduced_part
 from syncer.tenant.deletions import SyncKey
 
@@ -89,7 +89,7 @@ class TenantQuota:
 
     def start(self, policy: SyncPolicy | PolicyUnusable) -> None:
         """Take a policy. What the tenant has is to be counted anew."""
-        self._policy = policy if isinstance(policy, SyncPolicy) else DEFAULT
+        self._policy = known_or_default(policy)
         self._summed = frozenset(kind for kind in _SUMMED if self._is_limited(kind))
         self._hard = limits.in_force(self._policy.quota)
         self._usage = TenantUsage(self._hard, self._stored)

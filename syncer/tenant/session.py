@@ -34,7 +34,7 @@ from syncer.core.view import SyncSettings
 from syncer.core.write_rate import WriteRate
 from syncer.kinds.port import KindSync
 from syncer.policy.limits import count_name
-from syncer.policy.sync_policy import DEFAULT, PolicyUnusable, SyncPolicy
+from syncer.policy.sync_policy import PolicyUnusable, SyncPolicy, known_or_default
 from syncer.sharding.fenced_client import CheckedRequester, FencedClient
 from syncer.sharding.port import TenantOwnership
 from syncer.surroundings import COMPONENT, ApiClient
@@ -115,7 +115,7 @@ class TenantSession:
         self.tenant = tenant
         self.virtual_cluster = virtual_cluster
         self._policy = policy
-        self.last_policy = DEFAULT if isinstance(policy, PolicyUnusable) else policy
+        self.last_policy = known_or_default(policy)
         """What is in the super cluster was translated by it: it stands while there is no policy."""
         self.last_known_policy = policy
         """The last that could be read, or why none was: what is below was judged by it."""
@@ -150,7 +150,7 @@ class TenantSession:
             self.namespaces,
             self.memory,
         )
-        self.verified = VerifiedPairs(self.caches, self._super.event_copied)
+        self.verified = VerifiedPairs(self.caches, self._super.events.copied)
         self.waits = Waits()
         self.deletions = Deletions(tenant.key, lambda: secrets.token_hex(4), surroundings.clock, held_tokens)
         self.deletion_judge = DeletionJudge(

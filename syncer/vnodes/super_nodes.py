@@ -71,8 +71,8 @@ class _Agent:
 class SuperNodes:
     """All nodes of the super cluster.
 
-    `agent_addresses` finds the addresses of a node's vn-agent, with the caches of whoever calls. `timestamp`
-    is the time of day in the form of conditions.
+    `agent_addresses` finds the addresses of a node's vn-agent. `timestamp` is the time of day in the form of
+    conditions.
 
     Of a node that is to be shown differently those tenants hear that have a vNode of it, and those that watch
     all nodes. To tell each tenant of each node would be 15 s at a start with 15 000 nodes and 1 000 tenants.
@@ -172,7 +172,7 @@ class SuperNodes:
         self._users_of_all[user] = None
 
     def remove_user_of_all(self, user: NodeUser) -> None:
-        """Have it hear of those alone of which it has a vNode."""
+        """Have a tenant hear of the changes of those nodes alone of which it has a vNode."""
         self._users_of_all.pop(user, None)
 
     def probe_due(self) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Deletes PodDisruptionBudgets of tenants that nobody plans for, if they hold up a drain for too long.
+"""Deletes PodDisruptionBudgets of tenants without plans, if they hold up a drain for too long.
 
 The bound is that of plans, of the built-in policy where none is known: budgets come again with the tenant.
 """
@@ -8,7 +8,7 @@ import asyncio
 
 from syncer.caches.super_cluster import SuperCaches
 from syncer.kinds.pod_disruption_budget import KIND, may_stay
-from syncer.policy.sync_policy import DEFAULT, SyncPolicy
+from syncer.policy.sync_policy import known_or_default
 from syncer.work.detached import DetachedTenants, is_of
 
 # Objects that are looked at in one step.
@@ -16,19 +16,11 @@ _BATCH = 64
 
 
 class BudgetCheck:
-    """Looks at an interval, of which `interval_s` is the length."""
+    """Of PodDisruptionBudgets that can be read."""
 
-    def __init__(self, super_cluster: SuperCaches, detached: DetachedTenants, *, interval_s: float) -> None:
+    def __init__(self, super_cluster: SuperCaches, detached: DetachedTenants) -> None:
         self._super = super_cluster
         self._detached = detached
-        self._interval_s = interval_s
-
-    async def run(self) -> None:
-        """Look at an interval, until cancelled."""
-        await self._super.wait_synced()
-        while True:
-            await asyncio.sleep(self._interval_s)
-            await self.patrol()
 
     async def patrol(self) -> None:
         """Look once."""
@@ -39,8 +31,7 @@ class BudgetCheck:
             owner = self._detached.owner(where[0])
             if owner is None:
                 continue
-            found = policy_of(owner)
-            policy = found if isinstance(found, SyncPolicy) else DEFAULT
+            policy = known_or_default(policy_of(owner))
             if not may_stay(policy, self._super.drain_seconds(where[0])) and is_of(cached.load(), owner):
                 why = "budgets of its namespace hold up the drain of a node for longer than maxDrainSeconds"
                 await self._detached.delete(owner.key, KIND.resource, where, cached, why)

@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tenants for which nobody makes plans, and how what may not be there is deleted in their place.
+"""Tenants without plans, and how vc-syncer deletes what they may not have in the super cluster.
 
-One whose API server was away when the syncer started has no plans, nor has one that does not run. Who checks
-what such tenants have deletes only what harms others, and it comes again with the tenant, if it may.
+A tenant has none if its API server was away when vc-syncer started, or if its VirtualCluster does not run.
+A check of what such tenants have deletes only what harms others. The next plan makes it anew, if it may be
+there.
 """
 
+import asyncio
 from collections.abc import Callable, Collection, Mapping
+from typing import Protocol
 
 import msgspec
 
@@ -25,6 +28,21 @@ _log = logs.get(__name__)
 
 PolicyOf = Callable[[SuperNamespaceOwner], SyncPolicy | PolicyUnusable]
 """Gives the SyncPolicy by which what a super namespace has is judged, or why none is known."""
+
+
+class Check(Protocol):
+    """Looks for what tenants without plans may not have."""
+
+    async def patrol(self) -> None:
+        """Look once."""
+
+
+async def run_check(check: Check, super_cluster: SuperCaches, interval_s: float) -> None:
+    """Have a check look at intervals, as soon as the caches are complete, until cancelled."""
+    await super_cluster.wait_synced()
+    while True:
+        await asyncio.sleep(interval_s)
+        await check.patrol()
 
 
 class DetachedTenants:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Deletes Endpoints and EndpointSlices of tenants that nobody plans for, if they lead to what is not theirs.
+"""Deletes Endpoints and EndpointSlices of tenants without plans, if they lead to what is not theirs.
 
 Plans keep them true. Without them the tenant's pods end, and their addresses become others'.
 """
@@ -44,8 +44,8 @@ def has_foreign_address(
     `own` are the addresses of the tenant's pods there, `pods` gives those of one, None if it is gone;
     `holders` are the keys of those that hold an address now, `cluster` is what the super cluster has itself.
     With a policy it is what a plan refuses, and another tenant's pod unless the policy opens it. Without one
-    nobody knows what a former one had opened: then it is what none can open, another tenant's pod, and a pod
-    of the tenant's own that is gone.
+    it is not known what an earlier policy opened: then it is an address that no policy can open, another
+    tenant's pod, and a pod of the tenant's own that is gone.
     """
     if isinstance(policy, SyncPolicy):
         if not refusals(value, policy, own, (), lambda: cluster):
@@ -90,19 +90,11 @@ def _text(address: str) -> str:
 
 
 class EndpointCheck:
-    """Looks at an interval, of which `interval_s` is the length."""
+    """Of Endpoints and EndpointSlices that can be read."""
 
-    def __init__(self, super_cluster: SuperCaches, detached: DetachedTenants, *, interval_s: float) -> None:
+    def __init__(self, super_cluster: SuperCaches, detached: DetachedTenants) -> None:
         self._super = super_cluster
         self._detached = detached
-        self._interval_s = interval_s
-
-    async def run(self) -> None:
-        """Look at an interval, until cancelled."""
-        await self._super.wait_synced()
-        while True:
-            await asyncio.sleep(self._interval_s)
-            await self.patrol()
 
     async def patrol(self) -> None:
         """Look once."""

@@ -13,7 +13,7 @@ from daemonkit.kube.resources import Resource
 from syncer.caches.cached_object import OwnerAnnotations
 from syncer.caches.super_cluster import SuperCaches
 from syncer.kinds import endpoint_slice, endpoints, pod_disruption_budget
-from syncer.policy.sync_policy import DEFAULT, SyncPolicy
+from syncer.policy.sync_policy import known_or_default
 from syncer.work.detached import DetachedTenants
 
 # Objects that are looked at in one step.
@@ -25,19 +25,11 @@ _KINDS: Mapping[str, Resource] = {
 
 
 class UnreadableCheck:
-    """Looks at an interval, of which `interval_s` is the length."""
+    """Of Endpoints, EndpointSlices and PodDisruptionBudgets that cannot be read."""
 
-    def __init__(self, super_cluster: SuperCaches, tenants: DetachedTenants, *, interval_s: float) -> None:
+    def __init__(self, super_cluster: SuperCaches, tenants: DetachedTenants) -> None:
         self._super = super_cluster
         self._tenants = tenants
-        self._interval_s = interval_s
-
-    async def run(self) -> None:
-        """Look at an interval, until cancelled."""
-        await self._super.wait_synced()
-        while True:
-            await asyncio.sleep(self._interval_s)
-            await self.patrol()
 
     async def patrol(self) -> None:
         """Look once."""
@@ -53,8 +45,7 @@ class UnreadableCheck:
                 if notes.cluster != owner.key or not notes.uid:
                     continue  # of a controller of the super cluster
                 if kind == _BUDGET:
-                    found = policy_of(owner)
-                    policy = found if isinstance(found, SyncPolicy) else DEFAULT
+                    policy = known_or_default(policy_of(owner))
                     if pod_disruption_budget.may_stay(policy, self._super.drain_seconds(where[0])):
                         continue
                 why = f"it cannot be read: {failed.reason}"

@@ -14,8 +14,8 @@ from devkit.kube.cluster import Cluster, ClusterSettings
 from devkit.kube.in_process import InProcessClient
 from devkit.kube.storage import Object, Storage
 from syncer.caches.cached_object import CachedMetadata, CachedObject
+from syncer.caches.held_events import MAX_EVENT_BYTES
 from syncer.caches.super_cluster import (
-    MAX_EVENT_BYTES,
     MAX_SERVICES,
     MAX_SERVICES_BYTES,
     SuperCaches,
@@ -328,7 +328,7 @@ async def test_no_event_is_lost_behind_those_that_have_been_copied() -> None:
         if change.kind == "Event" and change.value is not None and not change.is_deleted:
             assert change.value.body
             copied.append(change.name)
-            caches.event_copied(change.value)
+            caches.events.copied(change.value)
 
     caches = SuperCaches(InProcessClient(cluster), table.kinds(()), copy)
     tasks = Tasks("test")

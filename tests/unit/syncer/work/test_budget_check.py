@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""No budget of a tenant that nobody plans for keeps a node from being drained."""
+"""No budget of a tenant without plans keeps a node from being drained."""
 
 import asyncio
 from collections.abc import Callable

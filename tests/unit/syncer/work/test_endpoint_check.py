@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A tenant that nobody plans for has nothing that leads to another's pod."""
+"""A tenant without plans has nothing that leads to another's pod."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
