@@ -75,8 +75,8 @@ class VNodePolicy:
     vNodes are always unschedulable, as upstream's: DaemonSets' pods tolerate that.
     """
 
-    labels: tuple[str, ...] = ()
-    taints: tuple[str, ...] = ()
+    labels: frozenset[str] = frozenset()
+    taints: frozenset[str] = frozenset()
     resources: Mapping[str, str] | None = None
     scope: VNodeScope = VNodeScope.USED
     node_labels: Mapping[str, str] | None = None
@@ -381,8 +381,9 @@ def _node_info(status: Object) -> dict[str, str]:
     return {key: str(found.get(key) or "") if is_shown else "" for key, is_shown in _NODE_INFO.items()}
 
 
-def _is_listed(key: str, entries: tuple[str, ...]) -> bool:
-    return any(key.startswith(entry) if entry.endswith("/") else key == entry for entry in entries)
+def _is_listed(key: str, entries: frozenset[str]) -> bool:
+    # A key has one slash at most, behind its domain. No entry is empty.
+    return key in entries or key[: key.find("/") + 1] in entries
 
 
 def _is_own_label(key: str, policy: VNodePolicy) -> bool:

@@ -179,8 +179,8 @@ def vnode_policy(policy: SyncPolicy | PolicyUnusable) -> VNodePolicy:
     if limits.capacity is VNodeCapacity.QUOTA:
         resources = quota_resources({name: quantity.text(limit) for name, limit in policy.quota})
     return VNodePolicy(
-        labels=limits.labels,
-        taints=limits.taints,
+        labels=frozenset(limits.labels),
+        taints=frozenset(limits.taints),
         resources=resources,
         scope=limits.scope,
         node_labels=dict(limits.node_labels),

@@ -44,7 +44,7 @@ async def _serve(sizes: Sizes, policy: VNodePolicy) -> None:
             tenant.tenant_node_changed(f"own-{n}", own_node(f"own-{n}"))
         await asyncio.sleep(_TURNS_S)
         for each in (tenant, *others):
-            each.set_policy(VNodePolicy(labels=("a.example/",)))
+            each.set_policy(VNodePolicy(labels=frozenset({"a.example/"})))
         for n in numbers(_NODES):
             env.vnodes.node_gone(f"unused-{n}")
         for n in numbers(_USED):

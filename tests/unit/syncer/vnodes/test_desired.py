@@ -164,7 +164,9 @@ def test_super_node_is_left_as_it_is() -> None:
         unschedulable=True, taints=[UNSCHEDULABLE_TAINT, {"key": "gpu", "effect": "NoSchedule"}]
     )
     before = copy.deepcopy(cordoned)
-    vnode = desired_vnode(cordoned, VNodePolicy(taints=("gpu",), labels=("team",)), AGENT, "2026")
+    vnode = desired_vnode(
+        cordoned, VNodePolicy(taints=frozenset(("gpu",)), labels=frozenset(("team",))), AGENT, "2026"
+    )
     vnode["spec"]["taints"][1]["key"] = "changed"
     vnode["status"]["conditions"][0]["status"] = "changed"
     vnode["status"]["capacity"]["cpu"] = "changed"
@@ -185,7 +187,7 @@ def test_super_node_is_left_as_it_is() -> None:
     ],
 )
 def test_labels_go_up_by_allow_list(entries: tuple[str, ...], more: dict[str, str]) -> None:
-    vnode = desired_vnode(super_node(), VNodePolicy(labels=entries), AGENT)
+    vnode = desired_vnode(super_node(), VNodePolicy(labels=frozenset(entries)), AGENT)
     assert vnode["metadata"]["labels"] == VNODE["metadata"]["labels"] | more  # type: ignore[index]
 
 
@@ -198,7 +200,7 @@ GPU = {"key": "gpu", "effect": "NoSchedule", "value": "x"}
         (UPSTREAM, {}, {"unschedulable": True, "taints": [UNSCHEDULABLE_TAINT]}),
         (UPSTREAM, {"taints": [GPU]}, {"unschedulable": True, "taints": [UNSCHEDULABLE_TAINT]}),
         (
-            VNodePolicy(taints=("gpu",)),
+            VNodePolicy(taints=frozenset(("gpu",))),
             {"taints": [GPU]},
             {"unschedulable": True, "taints": [UNSCHEDULABLE_TAINT, GPU]},
         ),
@@ -215,7 +217,7 @@ GPU = {"key": "gpu", "effect": "NoSchedule", "value": "x"}
             {"unschedulable": True, "taints": [UNSCHEDULABLE_TAINT]},
             {"unschedulable": True, "taints": [UNSCHEDULABLE_TAINT]},
         ),
-        (VNodePolicy(taints=("gpu",), is_schedulable=True), {"taints": [GPU]}, {"taints": [GPU]}),
+        (VNodePolicy(taints=frozenset(("gpu",)), is_schedulable=True), {"taints": [GPU]}, {"taints": [GPU]}),
     ],
 )
 def test_taints_go_up_by_allow_list(policy: VNodePolicy, spec: Object, expected: Object) -> None:
@@ -363,7 +365,7 @@ def test_vnode_that_is_right_is_left_alone() -> None:
 
 
 def test_only_our_labels_are_changed() -> None:
-    policy = VNodePolicy(labels=("team", "row"))
+    policy = VNodePolicy(labels=frozenset(("team", "row")))
     found = stored(labels={"kubernetes.io/os": "windows", "row": "4", "own": "1"})
     found["metadata"]["annotations"] = {"own": "1"}
     assert vnode_changes(desired_vnode(super_node(), policy, AGENT), found, policy) == (
@@ -399,7 +401,7 @@ OWN = {"key": "own", "effect": "NoExecute"}
             {"unschedulable": None, "taints": []},
         ),
         (
-            VNodePolicy(taints=("gpu", "old")),
+            VNodePolicy(taints=frozenset(("gpu", "old"))),
             {
                 "unschedulable": True,
                 "taints": [
