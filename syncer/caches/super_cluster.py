@@ -27,6 +27,7 @@ from syncer.caches.cached_object import (
     parse_with_spec,
     unreadable_keys,
 )
+from syncer.caches.claimed_volumes import ClaimedVolumes
 from syncer.caches.draining import DrainedNodes
 from syncer.caches.held_events import HeldEvents
 from syncer.caches.node_networks import node_networks
@@ -129,6 +130,7 @@ class SuperCaches:
         self._networks_of: dict[str, tuple[Network, ...]] = {}
         self._drained_nodes = DrainedNodes()
         self.stored = StoredTotals()
+        self.volumes = ClaimedVolumes(self.stored)
         self.events = HeldEvents(self.stored, self._key_of, lambda where: self.objects(EVENT).get(where))
         # What unreadable objects last were: who counts them hears of their end with it.
         self._last_readable: dict[tuple[str, Key], CachedObject] = {}
@@ -422,12 +424,15 @@ class SuperCaches:
                         if step.count():
                             yield
             elif sync.scope is Scope.CLAIMED:
-                for (_, name), value in tuple(cached.items()):
-                    owner = self._owners.get(value.claim_namespace)
-                    if value.claim_namespace in super_namespaces and isinstance(owner, SuperNamespaceOwner):
-                        self._on_change(SuperChange(kind, owner.key, "", name, owner=owner))
-                    if step.count():
-                        yield
+                for namespace in super_namespaces:
+                    for name in tuple(self.volumes.names_of(kind, namespace)):
+                        # It may have gone, or be somebody else's, since the step before.
+                        owner, found = self._owners.get(namespace), cached.get(("", name))
+                        is_there = found is not None and found.claim_namespace == namespace
+                        if is_there and isinstance(owner, SuperNamespaceOwner):
+                            self._on_change(SuperChange(kind, owner.key, "", name, owner=owner))
+                        if step.count():
+                            yield
 
     def _set_owner(self, name: str, owner: SuperNamespaceOwner | names.Refused | None) -> None:
         before = self._owners.pop(name, None)
@@ -472,7 +477,9 @@ class SuperCaches:
         """
         kind = sync.kind.kind
         if sync.scope is Scope.CLAIMED:
-            self._note_volumes(kind, changes)
+            for each in changes:
+                if isinstance(each, Added | Modified | Deleted):
+                    self.volumes.changed(kind, each)
         if kind == EVENT or (sync.scope is not Scope.NAMESPACE and sync.scope not in _IN_NAMESPACES):
             return
         for change in changes:
@@ -493,14 +500,6 @@ class SuperCaches:
             elif (change.old if isinstance(change, Deleted) else change.value).is_pod_tokens:
                 count = 0
             self.stored.add(namespace, kind, count, after - before)
-
-    def _note_volumes(self, kind: str, changes: Sequence[Change[CachedObject]]) -> None:
-        """Count volumes where their claims are, or were: a retained one outlives its claim."""
-        for change in changes:
-            if isinstance(change, Added | Modified) and change.value.claim_namespace:
-                self.stored.add(change.value.claim_namespace, kind, 1, change.value.json_bytes)
-            if isinstance(change, Modified | Deleted) and change.old.claim_namespace:
-                self.stored.add(change.old.claim_namespace, kind, -1, -change.old.json_bytes)
 
     def _note_service(self, namespace: str, name: str, *, is_there: bool) -> None:
         found = self._service_names.setdefault(namespace, set())

@@ -215,8 +215,11 @@ class TenantCaches:
         elif sync.scope is Scope.PUBLISHED:
             yield from ((kind, "", name) for _, name in list(self._super.objects(kind)))
         elif sync.scope is Scope.CLAIMED:
-            found = list(self._super.objects(kind).items())
-            yield from ((kind, "", key[1]) for key, each in found if each.claim_namespace in mine)
+            for super_namespace in mine:
+                yield None
+                yield from (
+                    (kind, "", each) for each in list(self._super.volumes.names_of(kind, super_namespace))
+                )
         else:
             for super_namespace, namespace in mine.items():
                 yield None

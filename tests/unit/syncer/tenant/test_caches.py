@@ -5,11 +5,13 @@ import pytest
 
 from daemonkit.kube.resources import CONFIG_MAPS, NAMESPACES, NODES
 from syncer.core.plan import Side
+from syncer.kinds import persistent_volume
 from syncer.tenant.caches import TenantCaches
 from tenancy import keys
+from tests.pump import steps
 from tests.steps import finish
 from tests.unit.syncer import objects
-from tests.unit.syncer.worlds import EVENTS, sessions_of, synced_tenant
+from tests.unit.syncer.worlds import EVENTS, World, sessions_of, synced_tenant
 
 pytestmark = pytest.mark.asyncio
 
@@ -89,3 +91,38 @@ async def test_events_are_nothing_that_a_tenant_lacks() -> None:
         caches = sessions_of(world)["red"].caches
         assert ("Event", "web", "e") in list(caches.items())
         assert "Event" not in finish(caches.known(Side.SUPER))
+
+
+async def test_volumes_of_others_take_no_time() -> None:
+    """Each tenant looked at those of all, in one step: 10 000 take 10 ms, and 10 000 tenants have them."""
+    async with synced_tenant() as (world, _):
+        caches = sessions_of(world)["red"].caches
+        _put_volume(world, "own", "red-web")
+
+        def looked() -> int:
+            return steps(lambda: finish(caches.known(Side.SUPER)))
+
+        await asyncio.sleep(1)
+        before = looked()
+        for number in range(50):
+            _put_volume(world, f"other-{number}", "blue-web")
+        await asyncio.sleep(1)
+        assert looked() == before
+        _put_volume(world, "second", "red-web")
+        _put_volume(world, "own", "blue-web")
+        await asyncio.sleep(1)
+        assert _volumes(caches) == ["second"]
+        world.super.storage.delete(persistent_volume.KIND.resource, "", "second")
+        await asyncio.sleep(1)
+        assert _volumes(caches) == []
+
+
+def _put_volume(world: World, name: str, super_namespace: str) -> None:
+    claim = {"namespace": super_namespace, "name": "c"}
+    world.super.storage.put(
+        persistent_volume.KIND.resource, {"metadata": {"name": name}, "spec": {"claimRef": claim}}
+    )
+
+
+def _volumes(caches: TenantCaches) -> list[str]:
+    return [item[2] for item in caches.super_items("PersistentVolume") if item is not None]
