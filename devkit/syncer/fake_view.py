@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from syncer.core.objects import Object, name_of, namespace_of, uid_of
-from syncer.core.plan import Side
+from syncer.core.plan import Side, Wait
 from syncer.core.tenant_cluster import TenantCluster
 from syncer.core.unknown import Unknown
 from syncer.core.view import PodFacts, SyncSettings
@@ -30,6 +30,7 @@ class FakeView:
 
     tenant: TenantCluster = TENANT
     policy: SyncPolicy = DEFAULT
+    policy_wait: Wait | None = None
     settings: SyncSettings = field(default_factory=SyncSettings)
     tenant_objects: list[Object] = field(default_factory=list)
     super_objects: list[Object] = field(default_factory=list)

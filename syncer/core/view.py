@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from syncer.core.objects import Object
+from syncer.core.plan import Wait
 from syncer.core.tenant_cluster import TenantCluster
 from syncer.core.unknown import Unknown
 
@@ -64,7 +65,13 @@ class View(Protocol):
     @property
     def tenant(self) -> TenantCluster: ...
     @property
-    def policy(self) -> "SyncPolicy": ...
+    def policy(self) -> "SyncPolicy":
+        """The policy, or the last that was known; the built-in one while none has been (`policy_wait`)."""
+
+    @property
+    def policy_wait(self) -> Wait | None:
+        """What objects wait for while no policy has been known. Then `policy` proves nothing about them."""
+
     @property
     def settings(self) -> SyncSettings: ...
 

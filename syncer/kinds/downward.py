@@ -92,6 +92,15 @@ def plan_stay(
     return Plan(Half(refused_deletions(kind, found, namespace, view), changes=changes))
 
 
+def plan_stay_by_policy(
+    kind: SyncedKind, found: Object | None, namespace: str, view: View, changes: tuple[Change, ...]
+) -> Plan:
+    """As `plan_stay`, of what another policy might let go down."""
+    if view.policy_wait is not None:
+        return Plan(Half(wait=view.policy_wait))
+    return plan_stay(kind, found, namespace, view, changes)
+
+
 def refused_deletions(
     kind: SyncedKind, found: Object | None, namespace: str, view: View
 ) -> tuple[Delete, ...]:

@@ -11,7 +11,7 @@ from syncer.core.pair import Pair
 from syncer.core.plan import NOTHING, Change, Delete, Plan, Refusal, Wait
 from syncer.core.unknown import if_known
 from syncer.core.view import View
-from syncer.kinds.downward import plan_down, plan_stay, start
+from syncer.kinds.downward import plan_down, plan_stay, plan_stay_by_policy, start
 from syncer.kinds.endpoints import (
     HOLDS_CHANGES,
     endpoint_refusals,
@@ -23,7 +23,7 @@ from syncer.kinds.endpoints import (
     without_refused,
 )
 from syncer.kinds.port import KindSync, SameName, Scope
-from syncer.policy import endpoints, services
+from syncer.policy import services
 
 KIND = SyncedKind(ENDPOINT_SLICES, "EndpointSlice")
 SERVICE_NAME = "kubernetes.io/service-name"
@@ -45,12 +45,12 @@ class EndpointSliceSync(SameName):
             found = None
         if tenant is None or not _is_of_author(tenant):
             return NOTHING if found is None else plan_end(KIND, found, key[0], view)
-        if changes := _has_twin(tenant, view) or services.slice_stays(tenant, view.policy):
+        if changes := _has_twin(tenant, view):
             return plan_stay(KIND, found, key[0], view, changes)
+        if changes := services.slice_stays(tenant, view.policy):
+            return plan_stay_by_policy(KIND, found, key[0], view, changes)
         plan = plan_down(KIND, tenant, found, _desired(tenant, view), view, owned=_owned, is_exclusive=True)
-        return without_refused(
-            plan, KIND, found, key[0], view, is_of_api_server=endpoints.is_of_api_server(tenant)
-        )
+        return without_refused(plan, KIND, tenant, found, view)
 
     def plan_unreadable(self, key: Key, found: Object, view: View) -> tuple[Delete, ...]:
         return () if _is_of_controller(found) else plan_foreign(KIND, found, key[0], view)

@@ -11,9 +11,9 @@ from dataclasses import replace
 from typing import Any
 
 from daemonkit.kube.resources import Key, Resource
-from syncer.core.objects import Object, SyncedKind, name_of, namespace_of
+from syncer.core.objects import Object, SyncedKind, name_of, namespace_of, uid_of
 from syncer.core.pair import Pair
-from syncer.core.plan import NOTHING, Delete, Half, Plan, Refusal, Wait
+from syncer.core.plan import NOTHING, Delete, Half, Patch, Plan, Refusal, Side, Wait
 from syncer.core.unknown import if_known
 from syncer.core.view import PodFacts, View
 from syncer.kinds.downward import owns, plan_down, plan_removal, refused_deletions, start
@@ -54,9 +54,7 @@ class EndpointsSync(SameName):
         plan = plan_down(
             KIND, tenant, found, _desired(tenant, view), view, owned=_owned, adopts=adopts, is_exclusive=True
         )
-        return without_refused(
-            plan, KIND, found, key[0], view, is_of_api_server=policy.is_of_api_server(tenant)
-        )
+        return without_refused(plan, KIND, tenant, found, view)
 
     def plan_unreadable(self, key: Key, found: Object, view: View) -> tuple[Delete, ...]:
         return plan_foreign(KIND, found, key[0], view)
@@ -81,7 +79,10 @@ def plan_foreign(kind: SyncedKind, found: Object, namespace: str, view: View) ->
     """The deletion of a super object that leads to what may be another tenant's, judged by itself.
 
     For where the tenant's object says nothing of it: it is gone, or it or its namespace cannot be read.
+    While no policy is known `syncer.work.endpoint_check` judges it.
     """
+    if view.policy_wait is not None:
+        return ()
     deletions = refused_deletions(kind, found, namespace, view)
     if not deletions:
         return ()
@@ -140,25 +141,20 @@ class _Either(Collection[str]):
         return sum(map(len, self._both))
 
 
-def without_refused(
-    plan: Plan,
-    kind: SyncedKind,
-    found: Object | None,
-    namespace: str,
-    view: View,
-    *,
-    is_of_api_server: bool,
-) -> Plan:
+def without_refused(plan: Plan, kind: SyncedKind, tenant: Object, found: Object | None, view: View) -> Plan:
     """The plan, with the super object removed if the tenant's may not be there any more.
 
     What it led to may have become another tenant's. Where the plan has no other for it, as while the
     namespace cannot be read, or its deletion may be held, the super object is judged by itself.
     """
+    if view.policy_wait is not None:
+        return _not_judged(plan, kind, tenant, found, view)
+    namespace = namespace_of(tenant)
     if not plan.down.refusals:
         makes_no_other = plan.down.wait is not None or any(isinstance(each, Delete) for each in plan.actions)
         foreign = plan_foreign(kind, found, namespace, view) if found is not None and makes_no_other else ()
         return replace(plan, down=replace(plan.down, actions=foreign)) if foreign else plan
-    if is_of_api_server:
+    if policy.is_of_api_server(tenant):
         # Who knows its addresses may hear of a new one later than the tenant publishes it.
         first = plan.down.refusals[0]
         wait = Wait(WAITS_FOR_API_SERVER, f"{first.path}: {first.message}")
@@ -167,6 +163,20 @@ def without_refused(
         return plan
     deletions = refused_deletions(kind, found, namespace, view)
     return replace(plan, down=replace(plan.down, actions=(*plan.down.actions, *deletions)))
+
+
+def _not_judged(plan: Plan, kind: SyncedKind, tenant: Object, found: Object | None, view: View) -> Plan:
+    """The plan while no policy is known: the super object loses what the tenant's has not any more."""
+    down = plan.down
+    is_ending = any(isinstance(each, Delete) for each in down.actions)
+    if is_ending or not (down.actions or down.refusals):
+        return plan
+    actions: tuple[Patch, ...] = ()
+    if found is not None and refused_deletions(kind, found, namespace_of(tenant), view):
+        where = namespace_of(found), name_of(found), uid_of(found)
+        body = policy.removal_patch(found, tenant)
+        actions = (Patch(Side.SUPER, kind, *where, body),) if body else ()
+    return replace(plan, down=Half(actions, wait=view.policy_wait))
 
 
 def _targets(tenant: Object) -> Iterator[Any]:

@@ -13,7 +13,7 @@ from syncer.core.pair import Pair
 from syncer.core.plan import NOTHING, Action, Plan, Refusal, Wait
 from syncer.core.view import View
 from syncer.kinds import upward
-from syncer.kinds.downward import plan_down, plan_removal, plan_stay, start
+from syncer.kinds.downward import plan_down, plan_removal, plan_stay_by_policy, start
 from syncer.kinds.metadata import translate_map
 from syncer.kinds.port import KindSync, SameName, Scope
 from syncer.policy import services
@@ -48,7 +48,7 @@ class ServiceSync(SameName):
         if tenant is None:
             return NOTHING if found is None else plan_removal(KIND, found, key[0], view)
         if changes := services.stays(tenant, view.policy):
-            return plan_stay(KIND, found, key[0], view, changes)
+            return plan_stay_by_policy(KIND, found, key[0], view, changes)
         address = "" if found is None else str(found.get("spec", {}).get("clusterIP") or "")
         desired = _desired(tenant, found, address, view)
         up = () if found is None else _upward(tenant, found, address, view)

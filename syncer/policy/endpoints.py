@@ -17,6 +17,7 @@ from syncer.policy.sync_policy import SyncPolicy
 
 # Kubernetes puts at most as many addresses into one Endpoints object. Own pods are not counted.
 MAX_FOREIGN = 1_000
+_LISTED = ("addresses", "notReadyAddresses")
 _NO_NETWORKS = addresses.CountedNetworks()
 
 
@@ -60,6 +61,26 @@ def takes_away(found: Object, patch: Object) -> bool:
     patched = {name: patch.get(name, found.get(name)) for name in ("endpoints", "subsets")}
     left = {str(address) for _, address in _addresses(RefusalList(), patched)}
     return any(str(address) not in left for _, address in _addresses(RefusalList(), found))
+
+
+def removal_patch(found: Object, wanted: Object) -> Object:
+    """The merge patch by which the first has only addresses that the second has too; empty if it has."""
+    left = {str(address) for _, address in _addresses(RefusalList(), wanted)}
+    if all(str(address) in left for _, address in _addresses(RefusalList(), found)):
+        return {}
+    if "endpoints" in found:
+        kept = [each for each in found["endpoints"] if left.issuperset(each["addresses"])]
+        return {"endpoints": kept}
+    subsets = [
+        subset
+        | {
+            name: [each for each in subset[name] if each["ip"] in left]
+            for name in _LISTED
+            if subset.get(name)
+        }
+        for subset in found["subsets"]
+    ]
+    return {"subsets": [each for each in subsets if any(each.get(name) for name in _LISTED)]}
 
 
 def is_of_api_server(endpoints_or_slice: Object) -> bool:
@@ -126,7 +147,7 @@ def _addresses(found: RefusalList, value: Object) -> Iterator[tuple[str, Any]]:
     for index, each in enumerate(found.items("subsets", value.get("subsets"))):
         path = f"subsets[{index}]"
         subset = found.fields(path, each)
-        for name in ("addresses", "notReadyAddresses"):
+        for name in _LISTED:
             for position, entry in enumerate(found.items(f"{path}.{name}", subset.get(name))):
                 below = f"{path}.{name}[{position}]"
                 fields = found.fields(below, entry)

@@ -14,6 +14,7 @@ from syncer.core.pair import Pair
 from syncer.core.plan import Side
 from syncer.core.plan_description import describe_plan
 from syncer.core.sharding import SHARDS
+from syncer.kinds import unknown_policy
 from syncer.policy.sync_policy import PolicyUnusable
 from syncer.run.attachments import Attachment, Attachments
 from syncer.sharding.replica import Replica
@@ -276,6 +277,8 @@ def _fresh_plan(session: TenantSession, item: SyncKey) -> dict[str, object] | No
     sync = session.kinds[item[0]]
     plan = sync.plan((item[1], item[2]), Pair(tenant, found), view)
     plan = unknown.hold(plan, view.unknown, has_tenant=tenant is not None, holds_changes=sync.holds_changes)
+    if view.policy_wait is not None:
+        plan = unknown_policy.hold(plan, sync, view.policy_wait)
     looked = sorted(view.looked) if plan.wait is not None else []
     return describe_plan(plan) | {
         "waitsFor": [

@@ -171,7 +171,7 @@ class SyncerService:
         )
         self._orphans = self._make_orphans()
         detached = DetachedTenants(
-            self._client, self._super, self._ownership, lambda: self._keys, self._is_attached, self._policy_of
+            self._client, self._super, self._ownership, lambda: self._keys, self._has_plans, self._policy_of
         )
         self._checks = all_checks(self._super, detached)
         self._policies = Policies(self._meta_client, self._policies_changed)
@@ -450,9 +450,12 @@ class SyncerService:
         self._reports.forget(session)
         self._engine.forget(session)
 
-    def _is_attached(self, key: str) -> bool:
+    def _has_plans(self, key: str) -> bool:
+        """Whether plans of a tenant judge what it has: while no policy of it is known they leave that."""
         session = self._attachments.sessions.get(key)
-        return session is not None and session.is_attached
+        return (
+            session is not None and session.is_attached and isinstance(session.last_known_policy, SyncPolicy)
+        )
 
     def _policy_of(self, owner: SuperNamespaceOwner) -> SyncPolicy | PolicyUnusable:
         """By which policy the objects of a super namespace are judged, also of a tenant without a session."""

@@ -23,7 +23,7 @@ from syncer.core.plan import Action, Create, IssueTokens, Patch, Plan, Refusal, 
 from syncer.policy import limits, quantity
 from syncer.policy.limits import STORED_BYTES
 from syncer.policy.quota import TenantUsage, unstated
-from syncer.policy.sync_policy import DEFAULT, PolicyUnusable, SyncPolicy, known_or_default
+from syncer.policy.sync_policy import DEFAULT, SyncPolicy
 from syncer.policy.usage import of_object, reduced_part
 from syncer.tenant.deletions import SyncKey
 
@@ -87,9 +87,9 @@ class TenantQuota:
         self._written: dict[SyncKey, str] = {}
         self._refused: dict[SyncKey, None] = {}
 
-    def start(self, policy: SyncPolicy | PolicyUnusable) -> None:
+    def start(self, policy: SyncPolicy) -> None:
         """Take a policy. What the tenant has is to be counted anew."""
-        self._policy = known_or_default(policy)
+        self._policy = policy
         self._summed = frozenset(kind for kind in _SUMMED if self._is_limited(kind))
         self._hard = limits.in_force(self._policy.quota)
         self._usage = TenantUsage(self._hard, self._stored)

@@ -208,7 +208,7 @@ class TenantSession:
 
     def start_quota(self) -> None:
         """Take the limits of its policy. `count_quota` is to follow."""
-        self.quota.start(self._policy)
+        self.quota.start(self.last_policy)
         self.write_rate.set_stored_bytes(self.quota.stored_bytes_limit)
 
     async def count_quota(self) -> None:

@@ -7,13 +7,14 @@ from typing import Protocol
 from daemonkit.kube.store import DecodeFailed
 from syncer.caches.super_cluster import API_SERVER, CLUSTER_NETWORKS, DRAIN, NODE, SuperCaches
 from syncer.core.objects import Object
-from syncer.core.plan import Side
+from syncer.core.plan import Side, Wait
 from syncer.core.tenant_cluster import TenantCluster
 from syncer.core.unknown import Unknown
 from syncer.core.view import PodFacts, SyncSettings
+from syncer.kinds import unknown_policy
 from syncer.kinds.port import KindSync
 from syncer.policy.addresses import CountedNetworks
-from syncer.policy.sync_policy import SyncPolicy
+from syncer.policy.sync_policy import PolicyUnusable, SyncPolicy
 from syncer.tenant.api_server import TenantApiServer
 from syncer.tenant.caches import TenantCaches
 from syncer.tenant.deletions import SyncKey
@@ -28,6 +29,8 @@ class TenantObjects(HasTenant, Protocol):
 
     @property
     def last_policy(self) -> SyncPolicy: ...
+    @property
+    def last_known_policy(self) -> SyncPolicy | PolicyUnusable: ...
     @property
     def settings(self) -> SyncSettings: ...
     @property
@@ -62,6 +65,11 @@ class TenantView:
     def policy(self) -> SyncPolicy:
         """The policy; without one the last, for objects that are in the super cluster already."""
         return self._session.last_policy
+
+    @property
+    def policy_wait(self) -> Wait | None:
+        problem = self._session.last_known_policy
+        return None if isinstance(problem, SyncPolicy) else unknown_policy.wait_for(problem)
 
     @property
     def settings(self) -> SyncSettings:

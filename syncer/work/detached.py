@@ -2,6 +2,7 @@
 """Tenants without plans, and how vc-syncer deletes what they may not have in the super cluster.
 
 A tenant has none if its API server was away when vc-syncer started, or if its VirtualCluster does not run.
+While no policy of a tenant has been known its plans judge nothing, and it counts as one without plans.
 A check of what such tenants have deletes only what harms others. The next plan makes it anew, if it may be
 there.
 """
@@ -46,7 +47,7 @@ async def run_check(check: Check, super_cluster: SuperCaches, interval_s: float)
 
 
 class DetachedTenants:
-    """`tenant_keys` are those of all tenants; `is_attached` says of a key whether plans are made for it."""
+    """`tenant_keys` are those of all tenants; `has_plans` says of a key whether plans judge what it has."""
 
     def __init__(
         self,
@@ -54,20 +55,20 @@ class DetachedTenants:
         super_cluster: SuperCaches,
         ownership: TenantOwnership,
         tenant_keys: Callable[[], Collection[str]],
-        is_attached: Callable[[str], bool],
+        has_plans: Callable[[str], bool],
         policy_of: PolicyOf,
     ) -> None:
         self._client = client
         self._super = super_cluster
         self._ownership = ownership
         self._keys = tenant_keys
-        self._is_attached = is_attached
+        self._has_plans = has_plans
         self._policy_of = policy_of
 
     def owner(self, super_namespace: str) -> SuperNamespaceOwner | None:
         """The tenant that a super namespace is of, if this process has it and makes no plans."""
         owner = self.any_owner(super_namespace)
-        return None if owner is None or self._is_attached(owner.key) else owner
+        return None if owner is None or self._has_plans(owner.key) else owner
 
     def any_owner(self, super_namespace: str) -> SuperNamespaceOwner | None:
         """As `owner`, also of a tenant that has plans: none is made of what cannot be read."""

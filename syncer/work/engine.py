@@ -38,6 +38,7 @@ from syncer.core.plan import (
     Side,
     Wait,
 )
+from syncer.kinds import unknown_policy
 from syncer.kinds.port import KindSync
 from syncer.metrics import SyncerMetrics, failure_cause
 from syncer.policy.sync_policy import PolicyUnusable
@@ -269,8 +270,10 @@ class Engine:
         plan = unknown.hold(
             plan, view.unknown, has_tenant=tenant is not None, holds_changes=sync.holds_changes
         )
-        if isinstance(session.policy, PolicyUnusable) and _creates_in_super(plan):
-            plan = replace(plan, down=Half(wait=Wait("SyncPolicyUnusable", session.policy.message)))
+        if (policy_wait := view.policy_wait) is not None:
+            plan = unknown_policy.hold(plan, sync, policy_wait)
+        elif isinstance(session.policy, PolicyUnusable) and _creates_in_super(plan):
+            plan = replace(plan, down=Half(wait=unknown_policy.wait_for(session.policy)))
         halves = {each: plan.half(each) for each in directions}
         postponed = {each: self._postpone(session, item, each, halves[each]) for each in directions}
         due = {each for each, failed in postponed.items() if failed is None}

@@ -14,7 +14,7 @@ from syncer.config import VnAgentConfig
 from syncer.core.objects import Object, name_of
 from syncer.core.plan import Conflict, Wait
 from syncer.policy import quantity
-from syncer.policy.sync_policy import PolicyUnusable, SyncPolicy, VNodeCapacity
+from syncer.policy.sync_policy import SyncPolicy, VNodeCapacity
 from syncer.tenant.session import TenantSession
 from syncer.vnodes.controller import VNodes
 from syncer.vnodes.desired import AgentAddress, VNodePolicy, agent_addresses, quota_resources
@@ -154,7 +154,7 @@ class VNodeSync:
 
     def attach(self, session: TenantSession) -> Generator[None, None, None]:
         """A tenant is synced: its vNodes are those of the super pods that it has, looked up in steps."""
-        tenant = self.vnodes.add_tenant(session.tenant.key, session.client, vnode_policy(session.policy))
+        tenant = self.vnodes.add_tenant(session.tenant.key, session.client, vnode_policy(session.last_policy))
         session.vnodes = tenant
         step = WorkStep()
         for each in session.caches.super_objects("Pod"):
@@ -178,7 +178,7 @@ class VNodeSync:
     def policy_changed(self, session: TenantSession) -> None:
         """The tenant has another SyncPolicy."""
         if session.vnodes is not None:
-            session.vnodes.set_policy(vnode_policy(session.policy))
+            session.vnodes.set_policy(vnode_policy(session.last_policy))
 
     def detach(self, session: TenantSession) -> None:
         session.vnodes = None
@@ -192,10 +192,8 @@ class VNodeSync:
         return await session.vnodes.ensure(node)
 
 
-def vnode_policy(policy: SyncPolicy | PolicyUnusable) -> VNodePolicy:
-    """What a tenant's vNodes show; without a usable SyncPolicy as little as by default."""
-    if isinstance(policy, PolicyUnusable):
-        return VNodePolicy()
+def vnode_policy(policy: SyncPolicy) -> VNodePolicy:
+    """What a tenant's vNodes show. Before a policy has been known it is as little as by default."""
     limits = policy.v_nodes
     resources = None
     if limits.capacity is VNodeCapacity.QUOTA:

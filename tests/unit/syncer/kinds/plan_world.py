@@ -13,7 +13,7 @@ from typing import Any
 from devkit.syncer.fake_view import TENANT
 from syncer.core.objects import Object
 from syncer.core.pair import Pair
-from syncer.core.plan import Create
+from syncer.core.plan import Create, Wait
 from syncer.core.tenant_cluster import TenantCluster
 from syncer.core.unknown import Unknown
 from syncer.core.view import PodFacts, SyncSettings
@@ -216,6 +216,7 @@ class SizedView:
     sizes: Sizes
     tenant: TenantCluster = _TENANT
     policy: SyncPolicy = _ALLOWING
+    policy_wait: Wait | None = None
     settings: SyncSettings = field(
         default_factory=lambda: SyncSettings(required_plugins=("a", "b"), hides_nodes=True)
     )

@@ -67,6 +67,7 @@ _NOT_HELD = {
     "tenant_text": "looks for nothing",
     "tenant": "looks for nothing",
     "policy": "looks for nothing",
+    "policy_wait": "a change of the policy has all objects planned again",
     "settings": "looks for nothing",
 }
 

@@ -87,7 +87,7 @@ class _AnsweringSession:
         return None
 
     def view(self) -> Any:
-        return SimpleNamespace(looked=set(), unknown=set())
+        return SimpleNamespace(looked=set(), unknown=set(), policy_wait=None)
 
     def note_looked(self, *_: object) -> None: ...
 
