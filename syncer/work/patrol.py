@@ -13,6 +13,7 @@ from collections.abc import Callable, Generator, Mapping
 
 from daemonkit.fairness.steps import in_steps
 from syncer.metrics import SyncerMetrics
+from syncer.tenant.deletions import SyncKey
 from syncer.tenant.session import TenantSession
 from syncer.work.queue import WorkQueue
 
@@ -67,14 +68,23 @@ class Patrol:
     async def check(self, session: TenantSession) -> int:
         """Queue every pair that is not verified; returns their number."""
         began = self._cpu_clock()
-        found = 0
+        found, pairs = 0, list[SyncKey]()
         session.check_api_server()
         for count, item in enumerate(session.caches.items(), 1):
-            if item is not None and session.needs_plan(item):
-                found += 1
-                # What is on one side alone lacks something. A pair most often lacks nothing.
-                is_pair = session.caches.pair(item).is_whole
-                self._queue.add(session, item, is_low_priority=is_pair)
+            if item is not None:
+                cached = session.caches.pair(item)
+                if session.is_due(item, cached):
+                    found += 1
+                    # What is on one side alone lacks something. A pair most often lacks nothing, and waits
+                    # until all of the others are found: after a start thousands are planned meanwhile.
+                    if cached.is_whole:
+                        pairs.append(item)
+                    else:
+                        self._queue.add(session, item)
+            if count % _BATCH == 0:
+                await asyncio.sleep(0)
+        for count, item in enumerate(pairs, 1):
+            self._queue.add(session, item, is_low_priority=True)
             if count % _BATCH == 0:
                 await asyncio.sleep(0)
         await in_steps(self._patrolled(session))

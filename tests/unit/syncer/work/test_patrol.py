@@ -67,22 +67,22 @@ class Session:
 
     def check_api_server(self) -> None: ...
 
-    def needs_plan(self, item: SyncKey) -> bool:
-        return not is_verified(self.pair(item))
+    def is_due(self, _: SyncKey, cached: Pair[CachedObject]) -> bool:
+        return not is_verified(cached)
 
 
 def test_pairs_wait_behind_what_lacks_a_side() -> None:
     session: Any = Session()
     queued: list[tuple[str, bool]] = []
 
-    def add(_: object, item: SyncKey, *, is_low_priority: bool) -> None:
+    def add(_: object, item: SyncKey, *, is_low_priority: bool = False) -> None:
         queued.append((item[2], is_low_priority))
 
     queue: Any = SimpleNamespace(add=add)
     metrics = SyncerMetrics()
     patrol = Patrol(queue, metrics, {}, interval_s=60.0, patrolled=_nothing)
     assert asyncio.run(patrol.check(session)) == 4
-    assert queued == [("pair", True), ("changed", True), ("own-only", False), ("super-only", False)]
+    assert queued == [("own-only", False), ("super-only", False), ("pair", True), ("changed", True)]
     assert session.deletion_judge.judgements == 1
 
 
