@@ -125,6 +125,10 @@ class TenantQuota:
         """How many bytes the tenant may have in the super cluster."""
         return self._hard[STORED_BYTES] // quantity.UNIT
 
+    def is_summed(self, kind: str) -> bool:
+        """Whether the CPU and the like of a kind's objects are limited, so that each change of one counts."""
+        return kind in self._summed
+
     def _is_limited(self, kind: str) -> bool:
         return any(part in name for name, _ in self._policy.quota for part in _SUMMED[kind])
 

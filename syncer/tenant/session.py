@@ -269,7 +269,8 @@ class TenantSession:
                     self.deletions.suspect(Side.SUPER, item)
                 else:
                     self.deletions.note_confirmed(Side.SUPER, item)
-            self._touched(Side.TENANT, item, self.caches.pair(item))
+            if self.is_attached:
+                self._touched(Side.TENANT, item, self.caches.pair(item))
         self.note_queued()
 
     def super_changed(self, change: SuperChange) -> None:
@@ -280,11 +281,14 @@ class TenantSession:
         elif change.is_deleted:
             self.deletions.note_confirmed(Side.TENANT, item)
         self.verified.super_changed(item, version, is_relisting=is_relisting)
+        if not (self.is_attached or self.quota.is_summed(item[0])):
+            return
         cached = self.caches.pair(item)
         has_room = self.quota.changed(item, cached.super, version, is_relisting=is_relisting)
-        if has_room and self.is_attached:
-            self._retry_refused()
-        self._touched(Side.SUPER, item, cached)
+        if self.is_attached:
+            if has_room:
+                self._retry_refused()
+            self._touched(Side.SUPER, item, cached)
 
     def looked_at_changed(self, item: SyncKey) -> None:
         """What the super cluster tells without an object of that name: plan again what looked at it."""
@@ -296,9 +300,7 @@ class TenantSession:
             self.looked_at_changed((API_SERVER, "", ""))
 
     def _touched(self, side: Side, item: SyncKey, cached: Pair[CachedObject]) -> None:
-        """An object changed on one side: plan it, and what waited for it."""
-        if not self.is_attached:
-            return
+        """An object of an attached tenant changed on one side: plan it, and what waited for it."""
         # Of what is gone on both sides a report may be left.
         is_gone = cached.is_empty and item[0] not in NOT_WATCHED
         if is_gone or self.is_due(item, cached):
