@@ -270,11 +270,14 @@ def _body(
     """
     note = b"" if foreign is None else msgspec.json.encode(foreign)
     record, content = bytes(managed), bytes(raw)
-    if record[:1] == b"[" and content.count(_RECORD) == 1 and not is_noted:
-        # As API servers write it: a list, the last field of the metadata, and without spaces.
-        written = b"," + _RECORD + record
-        if written in content:
-            return content.replace(written, b',"%b":%b' % (FOREIGN_FIELDS.encode(), note) if note else b"")
+    begin = content.find(_RECORD)
+    end = begin + len(_RECORD) + len(record)
+    # As API servers write it: a list, the last field of the metadata, once, and without spaces. To search for
+    # the whole of it would take as long as to decode the pod.
+    is_usual = record[:1] == b"[" and begin > 0 and content[begin - 1 : begin] == b"," and not is_noted
+    if is_usual and content.endswith(record, begin, end) and content.find(_RECORD, begin + 1) < 0:
+        place = b',"%b":%b' % (FOREIGN_FIELDS.encode(), note) if note else b""
+        return b"".join((content[: begin - 1], place, content[end:]))
     fields = deep_json.decode(_RAW, raw)
     metadata = deep_json.decode(_RAW, fields["metadata"])
     metadata.pop("managedFields", None)

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from daemonkit.kube.watch import BoundedParser
@@ -88,16 +88,22 @@ def test_the_record_of_writers_alone_is_left_out(
 _RECORDS = st.sampled_from([1, 12, 1.5, 1e300, "a", True, None, {}, {"a": 1}, [], [1], [1, 2], [[1]]])
 
 
-@given(record=_RECORDS, other=_RECORDS, is_first=st.booleans(), name=st.sampled_from(["managedFields", "m"]))
+@given(
+    record=_RECORDS,
+    other=_RECORDS,
+    is_first=st.booleans(),
+    is_behind=st.booleans(),
+    name=st.sampled_from(["managedFields", "m"]),
+)
+@example(record=[1], other=[1], is_first=False, is_behind=True, name="managedFields")
 def test_a_malformed_record_takes_nothing_else_away(
-    record: Any, other: Any, is_first: bool, name: str
+    record: Any, other: Any, is_first: bool, is_behind: bool, name: str
 ) -> None:
     """A tenant's API server writes what it likes, at any place."""
     own, plain = {"managedFields": record}, {"name": "a", "resourceVersion": "7"}
-    value = {
-        "metadata": own | plain if is_first else plain | own,
-        "spec": {"first": 1, name: other, "last": 2},
-    }
+    metadata = {"metadata": own | plain if is_first else plain | own}
+    spec = {"spec": {"first": 1, name: other, "last": 2}}
+    value = spec | metadata if is_behind else metadata | spec
     for separators in ((",", ":"), (", ", ": ")):
         found = parse(json.dumps(value, separators=separators).encode()).load()
         assert found == value | {"metadata": plain}
