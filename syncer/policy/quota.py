@@ -117,6 +117,11 @@ class TenantUsage:
             self._reserved[key] = kept
             self._add(kept, 1)
 
+    @property
+    def reserved(self) -> Mapping[object, Usage]:
+        """What is about to go down. Read only."""
+        return self._reserved
+
     def release(self, key: object) -> bool:
         """Count what was reserved no more: the caches have it, or it did not come to be."""
         found = self._reserved.pop(key, None)

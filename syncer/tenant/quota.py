@@ -86,14 +86,20 @@ class TenantQuota:
         self._is_counted = True
         self._written: dict[SyncKey, str] = {}
         self._refused: dict[SyncKey, None] = {}
+        self._not_summed: set[SyncKey] = set()
 
     def start(self, policy: SyncPolicy) -> None:
-        """Take a policy. What the tenant has is to be counted anew."""
+        """Take a policy. What the tenant has is to be counted anew; what is under way stays reserved."""
         self._policy = policy
-        self._summed = frozenset(kind for kind in _SUMMED if self._is_limited(kind))
+        before, self._summed = self._summed, frozenset(kind for kind in _SUMMED if self._is_limited(kind))
         self._hard = limits.in_force(self._policy.quota)
-        self._usage = TenantUsage(self._hard, self._stored)
-        self._written.clear()
+        usage = TenantUsage(self._hard, self._stored)
+        for key, kept in self._usage.reserved.items():
+            usage.reserve(key, kept)
+        self._usage = usage
+        # What of it limits CPU and the like was not reserved while nothing limited that.
+        since = self._summed - before
+        self._not_summed.update(item for item in self._written if item[0] in since)
         self._refused.clear()
         self._is_counted = not self._summed
 
@@ -149,8 +155,7 @@ class TenantQuota:
         # What was created is not gone before it was there: an earlier object of its name is.
         is_shown = written != "" if found is None else is_relisting or written in ("", version, found.version)
         if is_shown:
-            del self._written[item]
-            self._usage.release(item)
+            self._settle(item)
         return is_less
 
     def admit(self, item: SyncKey, plan: Plan, found: Object | None) -> Plan:
@@ -161,7 +166,9 @@ class TenantQuota:
         has carried it out, old and new count.
         """
         is_summed = item[0] in self._summed and any(map(_is_growth, plan.down.actions))
-        if is_summed and not (self._is_counted and self._is_known()):
+        # What is under way itself is judged: else two that failed would wait for each other.
+        is_counted = self._is_counted and (not self._not_summed or item in self._not_summed)
+        if is_summed and not (is_counted and self._is_known()):
             return _uncounted(plan)
         refused = self._refusals(item, plan, found)
         if not refused:
@@ -186,8 +193,7 @@ class TenantQuota:
         growing = [each for each in plan.down.actions if _is_growth(each)]
         if not growing:
             if item in self._written:
-                del self._written[item]
-                self._usage.release(item)
+                self._settle(item)
             return ()
         more: dict[str, int] = {}
         after, size_bytes = found, 0
@@ -213,9 +219,9 @@ class TenantQuota:
         if refusal is None and (problem := self._memory(size_bytes)):
             refusal = Refusal("object", problem)
         if refusal is not None:
-            self._written.pop(item, None)
-            self._usage.release(item)
+            self._settle(item)
             return (refusal,)
+        self._not_summed.discard(item)
         self._usage.reserve(item, more)
         # Until the answer says which version has it, a creation alone is known by its being there.
         self._written[item] = "" if found is None else "unknown"
@@ -247,15 +253,19 @@ class TenantQuota:
         if item not in self._written:
             return
         if cached is not None and cached.version == version:
-            del self._written[item]
-            self._usage.release(item)
+            self._settle(item)
         elif version and self._written[item]:
             self._written[item] = version
 
     def forget(self, item: SyncKey) -> bool:
         """A write was refused by the super cluster, or its object is gone; returns whether that made room."""
-        self._written.pop(item, None)
         self._refused.pop(item, None)
+        return self._settle(item)
+
+    def _settle(self, item: SyncKey) -> bool:
+        """The caches show what was written, or it is not written; returns whether that was reserved."""
+        self._written.pop(item, None)
+        self._not_summed.discard(item)
         return self._usage.release(item)
 
     def refused_items(self) -> list[SyncKey]:

@@ -8,6 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from daemonkit.kube.resources import CONFIG_MAPS, PODS
 from syncer.caches.cached_object import CachedObject, parse
@@ -285,3 +287,55 @@ def test_a_policy_that_comes_meanwhile_has_all_counted_anew() -> None:
     assert world.quota.is_counted
     assert not world.admit("a", "1001m")
     assert world.admit("a", "1")
+
+
+def test_what_is_under_way_counts_by_the_next_policy() -> None:
+    world = _OneTenant()
+    assert world.admit("a", "3")
+    world.quota.start(replace(POLICY, quota=(("count/pods", ONE), ("requests.cpu", 4 * ONE))))
+    finish(world.quota.count(lambda _: ()))
+    assert not world.admit("b", "2")
+    assert not world.admit("b", "1")
+    world.quota.start(POLICY)
+    finish(world.quota.count(lambda _: ()))
+    assert not world.admit("b", "2")
+    assert world.admit("b", "1")
+
+
+def test_nothing_grows_beside_what_was_not_summed() -> None:
+    """How much CPU it takes was of no interest when it was admitted."""
+    world = _OneTenant(SyncPolicy())
+    for name in ("a", "b"):
+        assert world.admit(name, "3")
+    world.quota.start(POLICY)
+    finish(world.quota.count(lambda _: ()))
+    create = _plan("c", "1", found=None)
+    wait = world.quota.admit(("Pod", "web", "c"), create, None).wait
+    assert wait is not None
+    assert wait.reason == QUOTA_NOT_COUNTED
+    # An answer to its creation was lost: it is judged anew, and so is the next.
+    assert world.admit("a", "3")
+    assert not world.admit("b", "3")
+    assert not world.admit("c", "3")
+    assert world.quota.forget(("Pod", "web", "a"))  # the super cluster has refused it
+    assert world.admit("c", "3")
+
+
+@settings(deadline=None)
+@given(
+    st.lists(st.tuples(st.sampled_from("abcd"), st.integers(1, 3)), max_size=6),
+    st.lists(st.sampled_from([POLICY, replace(POLICY, quota=(("requests.cpu", 4 * ONE),))]), max_size=3),
+    st.lists(st.booleans(), min_size=6, max_size=6),
+)
+def test_no_order_of_writes_and_policies_exceeds_a_limit(
+    wanted: list[tuple[str, int]], policies: list[SyncPolicy], changes: list[bool]
+) -> None:
+    """What was admitted and is under way never exceeds a limit that all these policies have."""
+    world, admitted = _OneTenant(), dict[str, int]()
+    for (name, cpu), is_changed in zip(wanted, changes, strict=False):
+        if policies and is_changed:
+            world.quota.start(policies.pop())
+            finish(world.quota.count(lambda _: ()))
+        if name not in admitted and world.admit(name, str(cpu)):
+            admitted[name] = cpu
+        assert sum(admitted.values()) <= 4
