@@ -2,9 +2,9 @@
 """When one tenant's next write to the super cluster may go out, by bytes. Pure.
 
 Each write is an object in the history of the super cluster's etcd until that is compacted, also where it
-replaces another one. So a tenant may write all that it may have there at once, and then at a rate. A write
-that is too early gets a time, and keeps it: whoever comes later is later. What is not written after all costs
-nothing.
+replaces another one. So a tenant may write all that it may have there at once, and then at a rate. At first
+it is an eighth of that. A write that is too early gets a time, and keeps it: whoever comes later is later.
+What is not written after all costs nothing.
 """
 
 from collections.abc import Hashable
@@ -19,8 +19,11 @@ REFILL_S = 128.0
 (--etcd-compaction-interval): it has at most eight times that much of one tenant."""
 # A SyncPolicy may allow next to nothing, and what is there is to be updated all the same.
 _LEAST_BYTES = 1 << 20
-# Of what a tenant may have: what may go out besides because it takes something away.
-_REMOVALS = 1 / 4
+# Of what a tenant may have: what may go out besides, because it takes something away or keeps a pod's tokens.
+_EXTRA = 1 / 4
+# Of what a tenant may have: what it may write at once at first. Nobody knows what was written before: a
+# tenant that brings the process down, or is served by another, has no whole burst by that.
+_AT_FIRST = 1 / 8
 
 
 class _Place(NamedTuple):
@@ -33,21 +36,22 @@ class _Place(NamedTuple):
 class WriteRate(Generic[T]):
     """Of one tenant. Times are of one clock that never goes back."""
 
-    __slots__ = ("_bucket", "_places", "_removals")
+    __slots__ = ("_bucket", "_extra", "_places")
 
     def __init__(self, stored_bytes: int, now_s: float) -> None:
         """`stored_bytes` is how much the tenant may have in the super cluster."""
         self._bucket = TokenBucket(0, 0, 0, now_s)
-        self._removals = TokenBucket(0, 0, 0, now_s)
+        self._extra = TokenBucket(0, 0, 0, now_s)
         self.set_stored_bytes(stored_bytes)
-        self._bucket.tokens, self._removals.tokens = self._bucket.burst, self._removals.burst
+        self._bucket.tokens = max(_LEAST_BYTES, self._bucket.burst * _AT_FIRST)
+        self._extra.tokens = self._extra.burst
         self._places: dict[T, _Place] = {}
 
     def set_stored_bytes(self, stored_bytes: int) -> None:
         burst = max(_LEAST_BYTES, stored_bytes)
         self._bucket.burst, self._bucket.per_s = burst, burst / REFILL_S
-        self._removals.burst = burst * _REMOVALS
-        self._removals.per_s = self._removals.burst / REFILL_S
+        self._extra.burst = burst * _EXTRA
+        self._extra.per_s = self._extra.burst / REFILL_S
 
     @property
     def per_s(self) -> int:
@@ -69,15 +73,19 @@ class WriteRate(Generic[T]):
         return max(0.0, due_s - now_s)
 
     def try_take_away(self, item: T, size_bytes: int, now_s: float) -> bool:
-        """Charge an item's write that takes something away; false if it may not go out now. It gets no place.
+        """As `try_now`, of an item's write that takes something away: it gets no place."""
+        self.forget(item)
+        return self.try_now(size_bytes, now_s)
+
+    def try_now(self, size_bytes: int, now_s: float) -> bool:
+        """Charge a write that gets no place; false if it may not go out now.
 
         Where another one would wait, it may go out all the same, up to a rate of its own.
         """
-        self.forget(item)
         if self._bucket.available(now_s) >= size_bytes:
             self._bucket.reserve(now_s, size_bytes)
             return True
-        return self._removals.try_acquire(now_s, size_bytes)
+        return self._extra.try_acquire(now_s, size_bytes)
 
     def forget_all(self) -> None:
         """None of the items that wait is to be written: what has been written counts on."""

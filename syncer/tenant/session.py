@@ -229,6 +229,10 @@ class TenantSession:
         """Charge a write that takes away what may be another tenant's by now; false if it may not go out."""
         return self.write_rate.try_take_away(item, size_bytes, self._clock())
 
+    def try_write_tokens(self, size_bytes: int) -> bool:
+        """Charge the write of a Secret of a pod's tokens; false if it may not go out now."""
+        return self.write_rate.try_now(size_bytes, self._clock())
+
     async def send(
         self, method: str, path: str, body: Object | None = None, *, content_type: str = "application/json"
     ) -> bytes:

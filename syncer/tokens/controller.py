@@ -23,6 +23,7 @@ from syncer.tokens.pod_record import FIRST_BACKOFF_S, PodRecord, TenantBackoff
 from syncer.tokens.token_requests import (
     NOT_ISSUED,
     NOT_SYNCED,
+    MayWrite,
     NotIssuedError,
     RenewalFailure,
     TokenRequests,
@@ -94,11 +95,15 @@ class TokenIssuer:
     # ---- What the engine reports
 
     def add_tenant(
-        self, cluster: TenantCluster, client: Requester, super_client: Requester | None = None
+        self,
+        cluster: TenantCluster,
+        client: Requester,
+        super_client: Requester | None = None,
+        may_write: MayWrite = lambda *_: True,
     ) -> None:
         """Serve a tenant. One that is there under the same key is replaced.
 
-        `super_client` is the super cluster's for this tenant's objects alone.
+        `super_client` is the super cluster's for this tenant's objects. `may_write` is as in `TokenRequests`.
         """
         key = cluster.key
         self.remove_tenant(key)
@@ -108,6 +113,7 @@ class TokenIssuer:
             super_client or self._super_client,
             lambda: self._is_served(added),
             lambda namespace: self._owns(key, namespace),
+            may_write,
             self._wall,
         )
         added = self._tenants[key] = _TenantTokens(key, requests)

@@ -31,6 +31,8 @@ SERVICE_ACCOUNTS = Resource("", "v1", "serviceaccounts")
 NOT_ISSUED = "TokensNotIssued"
 NOT_SYNCED = "the tenant is not synced any more"
 MAX_RESPONSE_BYTES = 256 * 1024
+MayWrite = Callable[[str, str, int], bool]
+
 _OBJECT = msgspec.json.Decoder(Object)
 _MERGE_PATCH = "application/merge-patch+json"
 _REASON_EXISTS = "AlreadyExists"
@@ -45,6 +47,7 @@ class RenewalFailure(enum.StrEnum):
     SUPER_REFUSES = "superRefuses"
     NAMESPACE_NOT_OWNED = "namespaceNotOwned"
     NAME_CONFLICT = "nameConflict"
+    WRITE_RATE = "writeRate"
 
 
 class NotIssuedError(Exception):
@@ -61,8 +64,9 @@ class NotIssuedError(Exception):
 class TokenRequests:
     """One tenant's. `super_client` is the super cluster's, for this tenant's objects.
 
-    Before each write `is_served` is asked whether the tenant still is, and `owns` whether a super namespace
-    is its own now. `wall` is the time of day in seconds.
+    Before each write `is_served` is asked whether the tenant still is, `owns` whether a super namespace is
+    its own now, and `may_write`, with the Secret's namespace and name and the bytes of the request, whether
+    the tenant's rate has room. `wall` is the time of day in seconds.
     """
 
     cluster: TenantCluster
@@ -70,6 +74,7 @@ class TokenRequests:
     super_client: Requester
     is_served: Callable[[], bool]
     owns: Callable[[str], bool]
+    may_write: MayWrite
     wall: Callable[[], float]
 
     async def issue(self, pod: PodTokens, requests: tuple[TokenRequest, ...]) -> tuple[IssuedToken, ...]:
@@ -153,5 +158,8 @@ class TokenRequests:
             raise NotIssuedError(message, RenewalFailure.NAMESPACE_NOT_OWNED)
         content_type = _MERGE_PATCH if method == "PATCH" else "application/json"
         encoded = msgspec.json.encode(body)
+        if not self.may_write(pod.super_namespace, pod.secret_name, len(encoded)):
+            message = "this tenant has written too many tokens to the super cluster, and these wait"
+            raise NotIssuedError(message, RenewalFailure.WRITE_RATE)
         answer = await self.super_client.request(method, path, {}, encoded, content_type=content_type)
         return decoded(_OBJECT, answer)

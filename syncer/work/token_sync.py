@@ -50,7 +50,13 @@ class TokenSync:
         """A tenant is synced: take over in steps the tokens that its pods have."""
         key = session.tenant.key
         self._sessions[key] = session
-        self.issuer.add_tenant(session.tenant, session.client, session.super_client)
+
+        def may_write(super_namespace: str, name: str, size_bytes: int) -> bool:
+            # However small a patch is, etcd has the whole object once more.
+            there = self._super.objects(_SECRET).get((super_namespace, name))
+            return session.try_write_tokens(size_bytes + (0 if there is None else there.json_bytes))
+
+        self.issuer.add_tenant(session.tenant, session.client, session.super_client, may_write)
         step = WorkStep(_READ_AT_ONCE)
         for where in self._own_secrets(session):
             secret = None if where is None else self._super.objects(_SECRET).get(where)

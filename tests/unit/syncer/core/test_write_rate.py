@@ -8,10 +8,12 @@ from hypothesis import strategies as st
 from syncer.core.write_rate import REFILL_S, WriteRate
 
 MIB = 1 << 20
+# What has been written before is paid for.
+LONG_AGO_S = -REFILL_S
 
 
 def test_all_that_a_tenant_may_have_goes_out_at_once() -> None:
-    rate: WriteRate[str] = WriteRate(128 * MIB, 0.0)
+    rate: WriteRate[str] = WriteRate(128 * MIB, LONG_AGO_S)
     assert rate.per_s == MIB
     assert [rate.reserve_s(f"a-{number}", MIB, 0.0) for number in range(128)] == [0.0] * 128
     assert rate.reserve_s("b", 2 * MIB, 0.0) == 2.0
@@ -22,8 +24,17 @@ def test_all_that_a_tenant_may_have_goes_out_at_once() -> None:
     assert rate.reserve_s("b", MIB, 2.5) == 1.5
 
 
+def test_at_first_it_is_an_eighth() -> None:
+    """So much goes out each time that the process is brought down, or another one serves the tenant."""
+    rate: WriteRate[str] = WriteRate(128 * MIB, 0.0)
+    assert [rate.reserve_s(f"a-{number}", MIB, 0.0) for number in range(16)] == [0.0] * 16
+    assert rate.reserve_s("b", MIB, 0.0) == 1.0
+    small: WriteRate[str] = WriteRate(2 * MIB, 0.0)
+    assert small.reserve_s("a", MIB, 0.0) == 0.0, "one object at least"
+
+
 def test_what_is_not_written_costs_nothing() -> None:
-    rate: WriteRate[str] = WriteRate(MIB, 0.0)
+    rate: WriteRate[str] = WriteRate(MIB, LONG_AGO_S)
     assert rate.reserve_s("a", 2 * MIB, 0.0) == REFILL_S
     rate.forget("a")
     assert rate.reserve_s("a", MIB, 0.0) == 0.0
@@ -33,7 +44,7 @@ def test_what_is_not_written_costs_nothing() -> None:
 
 
 def test_a_place_is_for_a_size() -> None:
-    rate: WriteRate[int] = WriteRate(MIB, 0.0)
+    rate: WriteRate[int] = WriteRate(MIB, LONG_AGO_S)
     assert rate.reserve_s(-1, MIB, 0.0) == 0.0
     assert all(0 < rate.reserve_s(item, 100, 0.0) < 5 for item in range(100))
     waits = [rate.reserve_s(item, MIB, 5.0) for item in range(100)]
@@ -45,7 +56,7 @@ def test_a_place_is_for_a_size() -> None:
 
 
 def test_what_takes_away_passes_for_a_while() -> None:
-    rate: WriteRate[str] = WriteRate(8 * MIB, 0.0)
+    rate: WriteRate[str] = WriteRate(8 * MIB, LONG_AGO_S)
     assert rate.try_take_away("a", 8 * MIB, 0.0)
     assert rate.reserve_s("a", MIB, 0.0) == 16.0
     assert [rate.try_take_away("a", MIB, 0.0) for _ in range(3)] == [True, True, False]
@@ -61,7 +72,7 @@ def test_a_tenant_that_may_have_nothing_writes_little(stored_bytes: int) -> None
 
 
 def test_another_policy_counts_from_now_on() -> None:
-    rate: WriteRate[str] = WriteRate(128 * MIB, 0.0)
+    rate: WriteRate[str] = WriteRate(128 * MIB, LONG_AGO_S)
     rate.set_stored_bytes(2 * MIB)
     assert rate.reserve_s("a", 2 * MIB, 1.0) == 0.0
     assert rate.reserve_s("b", 2 * MIB, 1.0) == REFILL_S

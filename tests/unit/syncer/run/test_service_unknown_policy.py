@@ -111,7 +111,7 @@ async def _prepare(world: World) -> None:
     await world.kill_syncer()
 
 
-async def test_what_a_policy_let_down_stays_while_it_cannot_be_read() -> None:
+async def test_what_a_policy_let_down_stays() -> None:
     """For all kinds; it is not changed by the built-in policy either, and says what it waits for."""
     world = World({"one": "red", "two": "blue"})
     async with running(world):
@@ -136,7 +136,7 @@ async def test_what_a_policy_let_down_stays_while_it_cannot_be_read() -> None:
         assert world.problems == []
 
 
-async def test_what_no_policy_opens_goes_while_it_cannot_be_read() -> None:
+async def test_what_no_policy_opens_goes() -> None:
     """An address that another tenant's pod has by now; what the tenant takes away goes at once."""
     world = World({"one": "red", "two": "blue"})
     async with running(world):

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from daemonkit.kube.resources import CONFIG_MAPS, ENDPOINT_SLICES, PODS
+from daemonkit.kube.resources import CONFIG_MAPS, ENDPOINT_SLICES, PODS, SECRETS
 from devkit.kube.storage import Object
 from syncer.core.write_rate import REFILL_S
 from syncer.policy.limits import STORED_BYTES
@@ -143,6 +143,7 @@ async def test_a_debt_keeps_no_address(kind: str, *, takes_away: bool) -> None:
 async def test_what_is_deleted_while_it_waits_costs_nothing() -> None:
     async with synced_tenant() as (world, plane):
         session = sessions_of(world)["red"]
+        await asyncio.sleep(REFILL_S)
         session.write_rate.reserve_s(("Secret", "web", "none"), 128 << 20, asyncio.get_running_loop().time())
         for _ in range(20):
             for number in range(10):
@@ -202,6 +203,43 @@ async def test_a_session_that_is_opened_anew_counts_on() -> None:
         # What waited is not written, and costs nothing; what was written does.
         assert not opened.write_rate.try_take_away(("Endpoints", "web", "s"), 256 << 20, now_s)
         assert opened.write_rate.reserve_s(("ConfigMap", "web", "c"), MIB, now_s) == 0
+
+
+async def test_who_brings_the_process_down_keeps_a_rate() -> None:
+    world = World({"one": "red"})
+    written: list[str] = []
+    world.on_write = written.append
+    async with running(world):
+        red = world.tenants["one"]
+        furnish(red, *(objects.config_map(f"c-{number}", "x" * _LARGE) for number in range(60)))
+        await asyncio.sleep(2 * REFILL_S)
+        count = len(written)
+        for number in range(4):
+            for each in range(60):
+                _edit(red, f"c-{each}", str(number))
+            await world.kill_syncer()
+            world.start_syncer()
+            await asyncio.sleep(5)
+        large = sum("/namespaces/red-web/configmaps" in path for path in written[count:]) * _LARGE
+        assert 0 < large < 4 * (16 * MIB + 5 * MIB) < 4 * 60 * _LARGE
+
+
+async def test_tokens_have_a_rate() -> None:
+    """Beside that of all else: what a tenant writes otherwise takes no tokens away from its pods."""
+    async with synced_tenant(objects.pod_with_token("p", 3600)) as (world, _):
+        rate = sessions_of(world)["red"].write_rate
+        (secret,) = [where for where in world.super.objects(SECRETS) if where[0] == "red-web"]
+        assert rate.reserve_s(("ConfigMap", "web", "large"), 1 << 30, asyncio.get_running_loop().time()) > 600
+        world.super.storage.delete(SECRETS, *secret)
+        await asyncio.sleep(5)
+        assert secret in world.super.objects(SECRETS)
+        assert rate.try_now(64 * MIB, asyncio.get_running_loop().time())
+        world.super.storage.delete(SECRETS, *secret)
+        await asyncio.sleep(60)
+        assert secret not in world.super.objects(SECRETS)
+        await asyncio.sleep(300)
+        assert secret in world.super.objects(SECRETS)
+        assert world.problems == []
 
 
 def _messages(plane: Plane) -> Iterator[str]:
