@@ -6,6 +6,7 @@ program. So plans need not ask of each field what it is, and its author reads wh
 are not named here pass as they are.
 """
 
+import functools
 from collections.abc import Mapping
 from types import NoneType
 from typing import Any
@@ -36,28 +37,41 @@ class _Required:
         self.shape = shape
 
 
-def _type(shape: Shape, name: str) -> Any:
-    """The type to which msgspec converts. Each field may be missing."""
-    if isinstance(shape, _Map):
-        return dict[str, _type(shape.values, name)]  # type: ignore[misc] # a type that is computed
-    if isinstance(shape, list):
-        return list[_type(shape[0], name)]  # type: ignore[misc] # a type that is computed
-    if not isinstance(shape, dict):
-        return shape
-    fields = [_field(f"f{number}", below, f"{name}_{number}") for number, below in enumerate(shape.values())]
-    renamed = {f"f{number}": field for number, field in enumerate(shape)}
-    return msgspec.defstruct(name, fields, rename=renamed, frozen=True, gc=False, kw_only=True)
+class _Types:
+    """The types to which msgspec converts. Each field may be missing.
 
+    Of a shape that many fields have there is one: a type takes 3 KB.
+    """
 
-def _field(field: str, shape: Shape, name: str) -> tuple[str, Any] | tuple[str, Any, Any]:
-    """Go writes null for a list, a map or a pointer without a value, but never for a structure or a name."""
-    if isinstance(shape, _Required):
-        return field, _type(shape.shape, name)
-    if shape is _NotNull:
-        return field, str, ""
-    if isinstance(shape, dict):
-        return field, _type(shape, name) | msgspec.UnsetType, msgspec.UNSET
-    return field, _type(shape, name) | NoneType, None
+    def __init__(self) -> None:
+        self._made: list[tuple[Shape, Any]] = []
+
+    def of(self, shape: Shape) -> Any:
+        if isinstance(shape, _Map):
+            return dict[str, self.of(shape.values)]  # type: ignore[misc] # a type that is computed
+        if isinstance(shape, list):
+            return list[self.of(shape[0])]  # type: ignore[misc] # a type that is computed
+        if not isinstance(shape, dict):
+            return shape
+        for known, found in self._made:
+            if known == shape:
+                return found
+        fields = [self._field(f"f{number}", below) for number, below in enumerate(shape.values())]
+        renamed = {f"f{number}": field for number, field in enumerate(shape)}
+        made = msgspec.defstruct("Shape", fields, rename=renamed, frozen=True, gc=False, kw_only=True)
+        self._made.append((shape, made))
+        return made
+
+    def _field(self, field: str, shape: Shape) -> tuple[str, Any] | tuple[str, Any, Any]:
+        """Go writes null for a list, a map or a pointer without a value, but never for a structure or a
+        name."""
+        if isinstance(shape, _Required):
+            return field, self.of(shape.shape)
+        if shape is _NotNull:
+            return field, str, ""
+        if isinstance(shape, dict):
+            return field, self.of(shape) | msgspec.UnsetType, msgspec.UNSET
+        return field, self.of(shape) | NoneType, None
 
 
 _QUANTITY = str | int | float
@@ -246,13 +260,17 @@ _OF_KIND: Mapping[str, Shape] = {
 
 # Of all other kinds too: custom resources have these two, if they have them, as objects.
 _ANY = {"status": _Map(Any)}
-_TYPES = {kind: _type({"metadata": _METADATA, **shape}, kind) for kind, shape in _OF_KIND.items()}
-_OTHER = _type({"metadata": _METADATA, **_ANY}, "Other")
+_TYPES = _Types()
+
+
+@functools.cache  # of few kinds there are objects
+def _type_of(kind: str) -> Any:
+    return _TYPES.of({"metadata": _METADATA, **_OF_KIND.get(kind, _ANY)})
 
 
 def check(kind: str, value: Object) -> None:
     """Ask whether an object has the shape of its kind. Raises msgspec.ValidationError with the path."""
-    msgspec.convert(value, _TYPES.get(kind, _OTHER))
+    msgspec.convert(value, _type_of(kind))
 
 
 def path_and_message(reason: str) -> tuple[str, str]:
