@@ -14,6 +14,7 @@ from daemonkit.kube.credentials import Credentials
 from daemonkit.kube.kubeconfig import Access, in_cluster, load
 from daemonkit.run import memory_limit
 from daemonkit.run.memory_limit import MemoryLimit
+from daemonkit.run.process_limits import return_free_pages
 from syncer.vnodes.super_nodes import AgentProbe
 from syncer.vnodes.tls_probe import TlsAgentProbe
 
@@ -76,7 +77,8 @@ def open_tenant(
 @dataclass(frozen=True, slots=True)
 class Surroundings:
     """`monotonic` and `wall` are in seconds, `jitter` draws from 0 to 1. `work_ns` measures tenants'
-    steps, by the processor time of the loop's thread."""
+    steps, by the processor time of the loop's thread. `return_free_pages` has the allocator give freed memory
+    back."""
 
     open_super: Callable[[Path | None, Mapping[str, str], int, str], ApiClient] = open_super
     open_tenant: Callable[[Credentials, int, str, ReceivedBytes], ApiClient] = open_tenant
@@ -86,3 +88,4 @@ class Surroundings:
     jitter: Callable[[], float] = random.random
     memory_limit: Callable[[], MemoryLimit | None] = memory_limit.find
     work_ns: Callable[[], int] = time.thread_time_ns
+    return_free_pages: Callable[[], object] = return_free_pages

@@ -31,6 +31,7 @@ from syncer.networks.controller import NetworkController
 from syncer.policy.sync_policy import PolicyUnusable, SyncPolicy
 from syncer.run.attachments import Attachments
 from syncer.run.live_metrics import LiveParts, add_live_metrics
+from syncer.run.memory_return import MemoryReturn
 from syncer.run.reachability import Reachability
 from syncer.run.report import StatusReport
 from syncer.sharding.lease_objects import LeaseNames
@@ -151,6 +152,7 @@ class SyncerService:
             interval_s=config.patrol.interval_seconds,
             patrolled=self._tokens.remove_orphans,
         )
+        self._memory_return = MemoryReturn(outside.return_free_pages)
         self._engine = Engine(
             self._kinds,
             self._queue,
@@ -159,6 +161,7 @@ class SyncerService:
             self._reports,
             self._tasks,
             slots,
+            self._memory_return.note_item,
         )
         self._meta_client = self._client
         self._source = self._make_source(environment)
@@ -325,6 +328,7 @@ class SyncerService:
     async def _stop(self) -> None:
         self._report.is_draining = True
         await self._queue.drain(DRAIN_S)
+        self._memory_return.close()
         await self._attachments.close()
         await self._shell.end_tasks()
         if isinstance(self._ownership, Replica):

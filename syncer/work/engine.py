@@ -7,7 +7,7 @@ carried out, fail and are tried again by themselves.
 
 import asyncio
 import hashlib
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import NamedTuple, Protocol
 
@@ -109,6 +109,7 @@ class Engine:
         reports: Reports,
         tasks: Tasks,
         slots: Slots,
+        item_done: Callable[[], None],
     ) -> None:
         self._kinds = kinds
         self._queue = queue
@@ -117,6 +118,7 @@ class Engine:
         self._reports = reports
         self._tasks = tasks
         self._slots = slots
+        self._item_done = item_done
         self.conflicts: dict[tuple[str, SyncKey], str] = {}
         self._failed: dict[tuple[str, SyncKey, Direction], _FailedHalf] = {}
 
@@ -143,6 +145,7 @@ class Engine:
             self._note_failure(session, item, Direction.DOWN, error)
         finally:
             self._queue.done(session, item)
+            self._item_done()
 
     def _note_failure(
         self, session: TenantSession, item: SyncKey, direction: Direction, error: Exception

@@ -148,7 +148,18 @@ class _OneItem:
         self._world, self._slots = any_world, Slots(1)
         metrics, kinds = SyncerMetrics(), {"Pod": kind}
         writer = ActionWriter(kinds, metrics, any_world, any_world, self._slots)
-        self._engine = Engine(kinds, any_world, metrics, writer, any_world, Tasks("test"), self._slots)
+        reports, tasks = any_world, Tasks("test")
+        self.done_items: list[None] = []
+        self._engine = Engine(
+            kinds,
+            any_world,
+            metrics,
+            writer,
+            reports,
+            tasks,
+            self._slots,
+            lambda: self.done_items.append(None),
+        )
 
     async def work(self) -> None:
         place = await self._slots.acquire()
@@ -163,6 +174,16 @@ async def test_a_plan_is_carried_out_in_order() -> None:
     world = _AnsweringSession(detaches=False)
     await _work(world)
     assert (world.writes, world.reports) == (["tenant PATCH", "super POST"], ["planned"])
+
+
+async def test_each_item_is_noted_once_it_holds_nothing() -> None:
+    """Also one that failed."""
+    world = _AnsweringSession(detaches=False)
+    item = _OneItem(world)
+    await item.work()
+    item.plan = cast("Any", None)
+    await item.work()
+    assert (len(item.done_items), world.retried) == (2, [Direction.DOWN])
 
 
 @pytest.mark.parametrize(
