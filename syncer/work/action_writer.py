@@ -14,8 +14,10 @@ import msgspec
 from daemonkit.kube.answers import decoded
 from daemonkit.kube.client import ApiError, Requester, UnreachableError
 from daemonkit.kube.resources import Named
+from syncer.core.answered_size import MAX_ANSWERED_BYTES, MOST_TIMES, answered_bytes
 from syncer.core.field_ownership import note_foreign_fields
 from syncer.core.objects import Object, SyncedKind, annotations_of, is_deleting
+from syncer.core.patches import patched
 from syncer.core.plan import (
     Action,
     Bind,
@@ -26,6 +28,7 @@ from syncer.core.plan import (
     IssueTokens,
     Patch,
     Plan,
+    Refusal,
     Side,
     Wait,
 )
@@ -49,15 +52,33 @@ class ForeignNamespaceError(Exception):
 
 
 WRITE_RATE = "WriteRateExceeded"
+_TOO_LARGE = Refusal(
+    "object",
+    f"it would have more than {MAX_ANSWERED_BYTES} bytes as an API server answers it, which writes each <, > "
+    "and & as six",
+)
 
 
 class NotReadyError(Exception):
     """What a pod needs is not there yet: its vNode, for which the rest of its plan waits, or its tokens."""
 
-    def __init__(self, why: Wait | Conflict, retry_after_s: float = 0.0) -> None:
+    def __init__(self, why: Wait | Conflict | Refusal, retry_after_s: float = 0.0) -> None:
         super().__init__(why.message)
         self.retry_after_s = retry_after_s
-        self.plan = Plan(Half(wait=why) if isinstance(why, Wait) else Half(conflict=why))
+        match why:
+            case Wait():
+                self.plan = Plan(Half(wait=why))
+            case Conflict():
+                self.plan = Plan(Half(conflict=why))
+            case Refusal():
+                self.plan = Plan(Half(refusals=(why,)))
+
+
+class TooLargeError(NotReadyError):
+    """The object would be too large to be read where it is written: nothing was written."""
+
+    def __init__(self) -> None:
+        super().__init__(_TOO_LARGE)
 
 
 class Nodes(Protocol):
@@ -141,6 +162,7 @@ class ActionWriter:
                 return None
             case Create():
                 request = request_of(action)
+                _check_size(session, item, action, request)
                 _keep_rate(session, item, action, request)
                 try:
                     body = await self._send(session, item, action.side, "create", request)
@@ -155,6 +177,7 @@ class ActionWriter:
                 # Nearly always none is known: then no digest is needed.
                 if void and void.is_known(digest_of(key, item, action, request.body, state)):
                     return None
+                _check_size(session, item, action, request)
                 if self._takes_away(session, item, action):
                     if not session.try_take_away(item, _size_bytes(session, item, action, request)):
                         return await self.carry_out(session, item, _end_of(action), versions)
@@ -246,6 +269,19 @@ def _keep_rate(session: TenantSession, item: SyncKey, action: Create | Patch, re
     if wait_s > 0:
         why = f"this tenant may write {session.write_rate.per_s} bytes a second to the super cluster"
         raise NotReadyError(Wait(WRITE_RATE, f"{why}, and has written more: this write waits"), wait_s)
+
+
+def _check_size(session: TenantSession, item: SyncKey, action: Create | Patch, request: ApiRequest) -> None:
+    """Raise TooLargeError for what could not be read after it was written."""
+    there = session.caches.pair(item).of(action.side) if isinstance(action, Patch) else None
+    size_bytes = len(request.body) + (0 if there is None else there.json_bytes)
+    if size_bytes * MOST_TIMES <= MAX_ANSWERED_BYTES:
+        return
+    after = request.body
+    if there is not None and isinstance(action, Patch):
+        after = msgspec.json.encode(patched(there.load(), action))
+    if answered_bytes(after) > MAX_ANSWERED_BYTES:
+        raise TooLargeError
 
 
 def _size_bytes(session: TenantSession, item: SyncKey, action: Create | Patch, request: ApiRequest) -> int:

@@ -46,7 +46,13 @@ from syncer.tenant.deletions import SyncKey
 from syncer.tenant.owned_namespaces import NAMESPACE
 from syncer.tenant.session import TenantSession
 from syncer.tenant.waits import Lookup
-from syncer.work.action_writer import ActionWriter, ForeignNamespaceError, NotReadyError, PairVersions
+from syncer.work.action_writer import (
+    ActionWriter,
+    ForeignNamespaceError,
+    NotReadyError,
+    PairVersions,
+    TooLargeError,
+)
 from syncer.work.queue import WorkQueue
 from syncer.work.slots import Slots
 from syncer.work.void_patches import state_of
@@ -315,7 +321,7 @@ class Engine:
                 if direction is Direction.DOWN and versions.super_version != planned[1]:
                     # A part of it is written: that is reserved until the caches have it.
                     session.quota.written(item, versions.super_version, session.caches.of_super(item))
-                elif direction is Direction.DOWN and isinstance(error, ApiError) and error.status.code < 500:
+                elif direction is Direction.DOWN and _is_not_written(error):
                     session.quota.forget(item)
                 is_done = False
                 continue
@@ -466,6 +472,11 @@ def _is_large(cached: Pair[CachedObject]) -> bool:
 def _waiting(error: Exception) -> Plan | None:
     """What is reported while a half waits that failed so."""
     return error.plan if isinstance(error, NotReadyError) else None
+
+
+def _is_not_written(error: Exception) -> bool:
+    """Whether it is known that nothing was written, and that the same will not be."""
+    return isinstance(error, TooLargeError) or (isinstance(error, ApiError) and error.status.code < 500)
 
 
 def _is_refusal(error: ApiError) -> bool:
