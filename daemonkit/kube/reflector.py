@@ -83,7 +83,8 @@ class Timing:
     The request asks the server to end a watch after `watch_timeout_s` to twice that, at random. So watches of
     many nodes spread over servers (client-go does the same with 5 to 10 minutes). Servers send a bookmark
     each minute (k8s.io/apiserver, storage/cacher: bookmarkFrequency), so a stream that brings nothing for
-    `idle_timeout_s` is taken for half open; a server without bookmarks merely sees a reconnect.
+    `idle_timeout_s` is taken for half open; a server without bookmarks merely sees a reconnect. A watch that
+    is not `is_long` ends `margin_s` before that, or up to an eighth sooner, at random.
     """
 
     page_size: int = 500
@@ -91,6 +92,12 @@ class Timing:
     idle_timeout_s: float = 90.0
     # What the server may be late with ending a watch.
     margin_s: float = 10.0
+
+    def timeout_s(self, *, is_long: bool, jitter: float) -> float:
+        """How long the server is asked to let a watch last. `jitter` is a random number in [0, 1)."""
+        if is_long:
+            return self.watch_timeout_s * (1.0 + jitter)
+        return min(self.watch_timeout_s, (self.idle_timeout_s - self.margin_s) * (1.0 - jitter / 8.0))
 
 
 class Transport(Protocol):
@@ -289,7 +296,7 @@ class Reflector(Generic[T]):
                         self._budget_part.end_list()
                 return Listed()
             try:
-                lasted_s = await self._watch()
+                lasted_s = await self._watch(is_long=step.is_long)
             finally:
                 if self._budget_part is not None:
                     self._budget_part.end_watch()
@@ -443,16 +450,16 @@ class Reflector(Generic[T]):
             del self._filtered[metadata.namespace]
         return had_any != bool(names)
 
-    async def _watch(self) -> float:
+    async def _watch(self, *, is_long: bool) -> float:
         """Watch until the server ends it; return for how many seconds."""
         timing = self._timing
         started = self._clock()
-        timeout_s = timing.watch_timeout_s * (1.0 + self._rng())
+        timeout_s = max(1.0, timing.timeout_s(is_long=is_long, jitter=self._rng()))
         params = self._selectors | {
             "watch": "1",
             "allowWatchBookmarks": "true",
             "resourceVersion": self._store.version,
-            "timeoutSeconds": str(max(1, int(timeout_s))),
+            "timeoutSeconds": str(int(timeout_s)),
         }
         splitter = LineSplitter()
         try:

@@ -9,6 +9,8 @@ The rules in words:
 - So do several watches in a row that brought neither event nor bookmark. They prove nothing, and a
   server sends no bookmarks of a kind that had no event since it started, up to ten minutes long
   (k8s.io/apiserver, storage/cacher: dispatchEvents; seen with 1.34).
+- Only a watch after one that was of use may be long. Of others the server is asked to end them before they
+  would be taken for half open: a connection that ends so serves the next request, without a handshake.
 - Failures in a row back off exponentially. Those that lead from a watch to a list are counted until a watch
   has been of use. Otherwise a working list before a failing watch would make a tight loop.
 - What the server asks for (Retry-After) is honoured, within reason.
@@ -44,13 +46,15 @@ class Step:
     """Wait `delay_s`, then act.
 
     A list `is_paged` unless its pages expired under us. It `is_fresh` when it must not come out of
-    a cache; otherwise the server may answer any state not older than the one that we hold.
+    a cache; otherwise the server may answer any state not older than the one that we hold. A watch `is_long`
+    if the one before it was of use.
     """
 
     action: Action
     delay_s: float = 0.0
     is_paged: bool = True
     is_fresh: bool = False
+    is_long: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +147,7 @@ def after(progress: Progress, outcome: Outcome, jitter: float) -> Progress:
         case Absent():
             return Progress(Step(Action.LIST, spread_s(ABSENT_S, jitter), is_fresh=True))
         case Ended(_, is_useful=True):
-            return Progress(again)
+            return Progress(replace(again, is_long=True))
         case Ended(lasted_s):
             if lasted_s >= SHORT_WATCH_S:
                 return _silent(progress, 0.0)

@@ -4,11 +4,13 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Any
 
 import msgspec
 import pytest
 
 from daemonkit.kube.client import Client
+from daemonkit.kube.connection import Connection, dial
 from daemonkit.kube.reflector import Reflector, Timing
 from daemonkit.kube.resources import CONFIG_MAPS, ObjectMeta
 from daemonkit.kube.store import Change
@@ -172,3 +174,24 @@ async def test_a_server_without_bookmarks_is_relisted(
         assert verbs[:5] == ["list", "watch", "watch", "watch", "list"]
         apiserver.storage.create(CONFIG_MAPS, config_map("a"))
         await until(lambda: observed == ["Added a"])
+
+
+async def test_a_quiet_watch_is_taken_up_without_a_handshake(
+    apiserver: FakeApiserver, client: Client, until: Until, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server ends it before it is taken for half open, and its connection serves the next one."""
+    dialled = 0
+
+    async def counted(*arguments: Any) -> Connection:
+        nonlocal dialled
+        dialled += 1
+        return await dial(*arguments)
+
+    monkeypatch.setattr("daemonkit.kube.client.dial", counted)
+    apiserver.faults.has_bookmarks = False
+    async with following(client, Timing(idle_timeout_s=11.0)) as (_, observed):
+        await until(lambda: len(apiserver.seen) >= 4)
+        assert [seen.verb for seen in apiserver.seen][:4] == ["list", "watch", "watch", "watch"]
+        apiserver.storage.create(CONFIG_MAPS, config_map("a"))
+        await until(lambda: observed == ["Added a"])
+    assert dialled == 1

@@ -38,8 +38,8 @@ def listing(delay_s: float = 0.0, *, is_paged: bool = True, is_fresh: bool = Fal
     return Step(LIST, delay_s, is_paged, is_fresh)
 
 
-def watching(delay_s: float = 0.0) -> Step:
-    return Step(WATCH, delay_s)
+def watching(delay_s: float = 0.0, *, is_long: bool = False) -> Step:
+    return Step(WATCH, delay_s, is_long=is_long)
 
 
 @pytest.mark.parametrize(
@@ -50,9 +50,10 @@ def watching(delay_s: float = 0.0) -> Step:
         (Progress(listing()), Listed(), Progress(watching())),
         (Progress(listing(), 3, 2), Listed(), Progress(watching(), 0, 2)),
         # A watch that was of use is taken up where it stopped, and all is forgiven.
-        (Progress(watching(), 3, 2, 1), Ended(0.1, is_useful=True), Progress(watching())),
+        (Progress(watching(), 3, 2, 1), Ended(0.1, is_useful=True), Progress(watching(is_long=True))),
         # So is one that brought nothing, but not for ever.
         (Progress(watching(), 3, 2), Ended(300.0, is_useful=False), Progress(watching(), 0, 2, 1)),
+        (Progress(watching(is_long=True)), Ended(300.0, is_useful=False), Progress(watching(), 0, 0, 1)),
         (Progress(watching(), 0, 2, 2), Ended(300.0, is_useful=False), Progress(listing())),
         # One that ended at once is a failure.
         (Progress(watching()), Ended(0.1, is_useful=False), Progress(watching(FIRST_S), 1)),
