@@ -412,13 +412,19 @@ class Client:
         if len(self._idle) > self._max_idle:
             self._idle.pop(0).connection.close()
         if self._expiry is None:
-            self._expiry = loop.call_later(IDLE_S, self._expire)
+            self._expire_at(loop.time() + IDLE_S)
 
     def _expire(self) -> None:
         loop = asyncio.get_running_loop()
         while self._idle and self._idle[0].expires_at <= loop.time():
             self._idle.pop(0).connection.close()
-        self._expiry = loop.call_at(self._idle[0].expires_at, self._expire) if self._idle else None
+        self._expiry = None
+        if self._idle:
+            self._expire_at(self._idle[0].expires_at)
+
+    def _expire_at(self, at: float) -> None:
+        # At a whole second, with those of all clients.
+        self._expiry = asyncio.get_running_loop().call_at(math.ceil(at), self._expire)
 
 
 async def _connected(now: Current, waiting: WaitingBytes | None) -> Connection:

@@ -30,6 +30,8 @@ FREE_RECORDS = 4_096
 MIN_RECORD_BYTES = 32
 # Of a peer until it has proved who it is. Chains are of some KB, and to verify them takes time by their size.
 MAX_HANDSHAKE_BYTES = 64 << 10
+# A deadline that is nearer has a timer of its own.
+_LOOK_AHEAD_S = 1.0
 # (on, 0 s): closing resets the connection.
 _NO_LINGER = struct.pack("ii", 1, 0)
 
@@ -192,14 +194,19 @@ class Connection(asyncio.BufferedProtocol):
     def _have_deadline(self, until: float) -> None:
         """End the wait that follows at a time.
 
-        A timer is left to run when the wait has ended sooner, as most do: the next one finds it there.
+        A timer is left to run when the wait has ended sooner, as most do: the next one finds it there. So
+        most timers find nothing to do. They run at the last whole second before, for all connections at once,
+        and a wait that has not ended then has a timer of its own.
         """
         self._reads_until = until
         if self._timer is not None and self._timer.when() > until:
             self._timer.cancel()
             self._timer = None
         if self._timer is None and until != math.inf:
-            self._timer = asyncio.get_running_loop().call_at(until, self._look_at_deadline)
+            loop = asyncio.get_running_loop()
+            second = math.floor(until)
+            at = second if second > loop.time() + _LOOK_AHEAD_S else until
+            self._timer = loop.call_at(at, self._look_at_deadline)
 
     def _look_at_deadline(self) -> None:
         self._timer = None

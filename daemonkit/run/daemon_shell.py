@@ -16,6 +16,7 @@ from daemonkit.status import log_level
 from daemonkit.status.pages import Pages
 from daemonkit.status.server import ListenAddress, Readiness, RenderPage, StatusServer
 from daemonkit.tasks import Tasks
+from daemonkit.ticks import next_tick
 from daemonkit.version import VERSION
 
 if TYPE_CHECKING:
@@ -151,7 +152,7 @@ class DaemonShell:
         """Keep the service manager's status line current, and log each change of readiness."""
         has_failed = False
         while True:
-            await asyncio.sleep(FOLLOW_S)
+            await next_tick(FOLLOW_S)
             if life.stopping.is_set():
                 return
             try:

@@ -9,6 +9,7 @@ from typing import Protocol
 from daemonkit import logs
 from daemonkit.kube.credentials import CredentialsError
 from daemonkit.tasks import Tasks
+from daemonkit.ticks import next_tick
 from syncer.core.tenant_cluster import TenantCluster
 from syncer.sources.port import IS_SUPER_CLUSTER, Reachable, TenantState, Unusable, overlap_of
 from syncer.tenant.session import TenantSession
@@ -148,7 +149,7 @@ class Attachments:
             return
         _log.info("tenant synced", tenant=session.tenant.key)
         while True:
-            await asyncio.sleep(_POLL_S)
+            await next_tick(_POLL_S)
             session.note_queued()
             # Rotated credentials may lead elsewhere.
             if self._owner.is_super_cluster(session):

@@ -4,10 +4,10 @@
 Either the API server is away, or the process has no memory for what it serves.
 """
 
-import asyncio
 import time
 from collections.abc import Callable, Mapping
 
+from daemonkit.ticks import next_tick
 from syncer.tenant.session import TenantSession
 
 NOT_REACHABLE = "NotReachable"
@@ -45,7 +45,7 @@ class Reachability:
         """Poll until cancelled."""
         while True:
             self.poll()
-            await asyncio.sleep(POLL_S)
+            await next_tick(POLL_S)
 
     def poll(self) -> None:
         """Look at each tenant once."""

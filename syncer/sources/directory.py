@@ -4,7 +4,6 @@
 `<cluster key>.release` beside it has the token of the held deletions that a person releases.
 """
 
-import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from daemonkit import logs
 from daemonkit.files.watched import FilesError, Watched
 from daemonkit.kube import kubeconfig
 from daemonkit.kube.kubeconfig import KubeconfigError
+from daemonkit.ticks import next_tick
 from syncer.core.tenant_cluster import TenantCluster
 from syncer.sources.port import PublishTenants, Reachable, TenantState, Unusable
 from tenancy import names
@@ -43,7 +43,7 @@ class DirectorySource:
         """Poll until cancelled."""
         while True:
             self.poll()
-            await asyncio.sleep(POLL_S)
+            await next_tick(POLL_S)
 
     def poll(self) -> None:
         """Publish if anything has changed."""

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """All tenants' vNodes, with one timer."""
 
-import asyncio
 import datetime as dt
 import zlib
 from collections.abc import Callable
 
 from daemonkit.kube.client import Requester
 from daemonkit.tasks import Tasks
+from daemonkit.ticks import next_tick
 from syncer.core.objects import Object
 from syncer.vnodes.desired import VNodePolicy
 from syncer.vnodes.lease import RENEW_S, RenewTimes
@@ -71,16 +71,13 @@ class VNodes:
 
     async def run(self) -> None:
         """Renew, probe, retry and remove; runs until cancelled."""
-        loop = asyncio.get_running_loop()
-        at_s = loop.time()
         while True:
             for slot in self._slots:
                 for tenant in list(slot.values()):
                     tenant.tick()
                 self.super_nodes.probe_due()
                 # After a pause of the process nothing is made up for.
-                at_s = max(at_s + RENEW_S / _SLOTS, loop.time())
-                await asyncio.sleep(at_s - loop.time())
+                await next_tick(RENEW_S / _SLOTS)
 
     def _renew_time(self) -> float:
         return self._renew_times.next(self._wall())
