@@ -253,9 +253,13 @@ class NetworkController:
             except ApiError as error:
                 if error.status.code != 409:
                     raise
-        else:
-            text = f"CustomResourceDefinition {name_of(NETWORKS_CRD)} is not installed: there are no networks"
-            self._report(NetworkEvent.CRD_MISSING, text)
+            return not self._networks.is_absent
+        text = f"CustomResourceDefinition {name_of(NETWORKS_CRD)} is not installed: there are no networks"
+        self._report(NetworkEvent.CRD_MISSING, text)
+        if not self._settings.installs_crd:
+            while self._networks.is_absent:  # its watch tells once it is there
+                self._changed.clear()
+                await self._changed.wait()
         return not self._networks.is_absent
 
     async def _ensure_default(self) -> bool:
