@@ -65,9 +65,15 @@ class Reachability:
                     self._end_others(session, reason)
                     self._reported[session] = reason
                     self._report(session, reason, failure.message)
+            elif self._is_settled(session):
+                continue
             elif session.caches.has_synced:
                 self._since.pop(session, None)
                 self._end_others(session, None)
+
+    def _is_settled(self, session: TenantSession) -> bool:
+        """Whether nothing is to be ended of a tenant that can be read: of most, each second."""
+        return session in self._judged and session not in self._since and session not in self._reported
 
     def _end_others(self, session: TenantSession, reason: str | None) -> None:
         """End what was reported for another reason, also by an earlier process."""

@@ -105,8 +105,10 @@ class TenantCaches:
         """Why the tenant's API server cannot be read now; None if it can."""
         if (problem := self._memory.problem) is not None:
             return problem
-        found = [each.failure for each in self.reflectors.values()]
-        return next((each for each in found if each is not None), None)
+        for each in self.reflectors.values():
+            if (found := each.failure) is not None:
+                return found
+        return None
 
     @property
     def has_regressed(self) -> bool:

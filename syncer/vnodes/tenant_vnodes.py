@@ -193,7 +193,7 @@ class TenantVNodes:
         """Renew the Leases, retry what failed, remove what is idle. Call it once an interval of renewal."""
         for name, each in self._vnodes.items():
             self._handle(name, each, Tick())
-            if each.uid:
+            if each.uid and self._super_nodes.is_alive(name):
                 self._leases[name] = None
         if self._leases and not self._is_renewing:
             self._is_renewing = True
