@@ -8,7 +8,7 @@ what the objects are.
 import asyncio
 import random
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Generator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
@@ -16,6 +16,7 @@ from typing import Generic, Protocol, TypeVar
 import msgspec
 
 from daemonkit import logs
+from daemonkit.fairness.emptying import emptied
 from daemonkit.fairness.steps import in_steps
 from daemonkit.kube import list_page, oversized_objects
 from daemonkit.kube.byte_budget import OBJECT_BYTES, ByteBudget
@@ -252,9 +253,10 @@ class Reflector(Generic[T]):
             return None
         return (self._clock() if now is None else now) - self._confirmed_at
 
-    def forget(self) -> None:
-        """Give back what is held, after the end of `run`: references in circles would keep it for long."""
-        self._store.forget()
+    def forget(self) -> Generator[None, None, None]:
+        """Give back in steps what is held, after the end of `run`: references in circles would keep it for
+        long."""
+        yield from self._store.forget()
 
     async def run(self) -> None:
         """List and watch until cancelled."""
@@ -291,9 +293,11 @@ class Reflector(Generic[T]):
                     await self._list(step, items)
                 finally:
                     # What ends a list may keep its frame alive until a collection of garbage.
-                    items.clear()
-                    if self._budget_part is not None:
-                        self._budget_part.end_list()
+                    try:
+                        await in_steps(emptied(items))
+                    finally:
+                        if self._budget_part is not None:
+                            self._budget_part.end_list()
                 return Listed()
             try:
                 lasted_s = await self._watch(is_long=step.is_long)
@@ -370,9 +374,10 @@ class Reflector(Generic[T]):
         changes = found.changes
         if self._delivers_parts:
             *parts, changes = found.parts(_PART_CHANGES)
+            parts.reverse()
             await self._take_parts(parts)
         # No await from here: the store, the handlers and `synced` change as one.
-        self._store.take(found)
+        self._store.take(found.version, changes)
         is_due = self.is_absent or not self.synced.is_set() or filtered.keys() != self._filtered.keys()
         self._filtered = filtered
         self._is_relisting = True
@@ -380,12 +385,16 @@ class Reflector(Generic[T]):
         self._is_relisting = self.is_absent = False
         self._confirmed(asked_at, Action.LIST)
         self.synced.set()
+        # Handlers may keep the changes that they got.
+        delivered = [] if changes is found.changes else found.changes
+        await in_steps(emptied(found.objects, found.failures, delivered))
 
-    async def _take_parts(self, parts: Sequence[Sequence[Change[T]]]) -> None:
-        """Take over the first parts of a list. It is known as a whole with the last one."""
+    async def _take_parts(self, parts: list[list[Change[T]]]) -> None:
+        """Take over the first parts of a list, from the end. It is known as a whole with the last one."""
         self._is_relisting = True
         try:
-            for part in parts:
+            while parts:
+                part = parts.pop()
                 self._store.take_part(part)
                 self._deliver(part, is_due=False)
                 await asyncio.sleep(0)

@@ -12,6 +12,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
+from daemonkit.fairness.emptying import emptied
 from daemonkit.kube.resources import Identity, Key, KubeObject, is_older
 from daemonkit.kube.watch import Bookmark, GarbageError, Put, Removed, Undecodable
 
@@ -112,13 +113,11 @@ class Store(Generic[T]):
 
     def __init__(self) -> None:
         self._version = ""
-        self._hold({}, {})
-
-    def _hold(self, objects: dict[Key, T], failures: dict[Key, DecodeFailed]) -> None:
-        self._objects, self._decode_failures = objects, failures
-        self.objects: Mapping[Key, T] = MappingProxyType(objects)
+        self._objects: dict[Key, T] = {}
+        self._decode_failures: dict[Key, DecodeFailed] = {}
+        self.objects: Mapping[Key, T] = MappingProxyType(self._objects)
         """The live objects, read only. Take a copy before the next await."""
-        self.decode_failures: Mapping[Key, DecodeFailed] = MappingProxyType(failures)
+        self.decode_failures: Mapping[Key, DecodeFailed] = MappingProxyType(self._decode_failures)
 
     @property
     def version(self) -> str:
@@ -129,10 +128,9 @@ class Store(Generic[T]):
     def undecodable(self) -> Mapping[Key, str]:
         return {key: each.reason for key, each in self._decode_failures.items()}
 
-    def forget(self) -> None:
-        """Hold nothing. The version stays: it is no new beginning."""
-        self._objects.clear()
-        self._decode_failures.clear()
+    def forget(self) -> Generator[None, None, None]:
+        """Hold nothing: what was held ends in steps. The version stays: it is no new beginning."""
+        yield from emptied(self._objects, self._decode_failures)
 
     def replace(self, items: Iterable[Put[T] | Undecodable], version: str) -> list[Change[T]]:
         """Apply a whole list; return its changes, deletions first.
@@ -146,7 +144,7 @@ class Store(Generic[T]):
                 next(steps)
             except StopIteration as end:
                 found: Replacement[T] = end.value
-                self.take(found)
+                self.take(found.version, found.changes)
                 return found.changes
 
     def comparing(
@@ -200,10 +198,13 @@ class Store(Generic[T]):
                 case UndecodableDeleted(key):
                     self._decode_failures.pop(key, None)
 
-    def take(self, found: "Replacement[T]") -> None:
-        """Hold what a list has."""
-        self._hold(found.objects, found.failures)
-        self._version = found.version
+    def take(self, version: str, changes: Iterable[Change[T]]) -> None:
+        """Take over the changes of a `Replacement` that are left: what is held is the whole list now.
+
+        An object that is as it was stays the one that it is.
+        """
+        self.take_part(changes)
+        self._version = version
 
     def apply(self, event: Put[T] | Removed | Undecodable | Bookmark) -> list[Change[T]]:
         """Take over one event. Raises RegressedError, and changes nothing then, if it is older."""

@@ -2,11 +2,13 @@
 """A reflector's requests, cache, changes and age."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 
 import msgspec
 import pytest
 
+from daemonkit.fairness.emptying import Holder, emptied
+from daemonkit.kube import reflector
 from daemonkit.kube.reflector import Reflector, Timing
 from daemonkit.kube.resources import CONFIG_MAPS
 from daemonkit.kube.store import Added, Change, Modified
@@ -261,3 +263,22 @@ async def test_the_changes_of_a_list_are_delivered_in_parts() -> None:
         assert env.is_converged()
     assert env.by_list[:3] == [True] * 3
     assert not env.reflector.is_relisting
+
+
+async def test_what_a_list_leaves_behind_ends_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The objects of a list that are known already, or that went, ended in one step: of 30 000 in 30 ms."""
+    given = list[list[int]]()
+
+    def note(*holders: Holder) -> Generator[None, None, None]:
+        given.append([len(each) for each in holders])
+        return emptied(*holders)
+
+    monkeypatch.setattr(reflector, "emptied", note)
+    env = ReflectorEnvironment(delivers_parts=True)
+    for number in range(700):
+        env.put(f"c-{number}")
+    async with env.running():
+        await env.reflector.synced.wait()
+        await asyncio.sleep(1)
+        assert given == [[700, 0, 700], [700]]
+        assert len(env.reflector.objects) == 700

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from daemonkit.fairness.emptying import AT_ONCE
 from daemonkit.kube.resources import ObjectMeta
 from daemonkit.kube.store import (
     Added,
@@ -20,6 +21,7 @@ from daemonkit.kube.store import (
     UndecodableDeleted,
 )
 from daemonkit.kube.watch import Bookmark, GarbageError, Put, Removed, Undecodable
+from tests.steps import most_in_a_step
 
 
 class Thing(msgspec.Struct, frozen=True):
@@ -184,7 +186,7 @@ def test_a_list_in_parts_is_the_list(
     assert sorted(map(repr, itertools.chain(*parts))) == sorted(map(repr, changes))
     of_keys = [{each.key for each in part} for part in parts]
     assert all(not one & other for one, other in itertools.combinations(of_keys, 2))
-    parted.take(found)
+    parted.take(found.version, ())
     assert (dict(parted.objects), parted.version) == (dict(whole.objects), "20")
 
 
@@ -195,3 +197,20 @@ def _ended(steps: Generator[None, None, Replacement[Thing]]) -> Replacement[Thin
     except StopIteration as end:
         found: Replacement[Thing] = end.value
         return found
+
+
+def test_an_object_that_a_list_has_as_it_was_stays_the_same_one() -> None:
+    """What is noted on it, such as with what it agrees, holds on."""
+    store: Store[Thing] = Store()
+    changes_of(store, "1", A1, B1)
+    before = store.objects
+    assert changes_of(store, "5", thing("b", "1"), A2) == [Modified(KEY_A, A1, A2)]
+    assert store.objects is before
+    assert store.objects[KEY_B] is B1
+
+
+def test_what_a_store_holds_is_forgotten_in_steps() -> None:
+    store: Store[Thing] = Store()
+    changes_of(store, "1", *(thing(f"a{number}", "1") for number in range(3 * AT_ONCE)))
+    assert most_in_a_step(store.forget(), lambda: -len(store.objects)) == AT_ONCE
+    assert (dict(store.objects), store.version) == ({}, "1")
