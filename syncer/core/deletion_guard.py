@@ -28,6 +28,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from daemonkit.fairness.emptying import Holder
 from tenancy import keys, removals
 
 MINIMUM = 5
@@ -132,6 +133,13 @@ class DeletionGuard:
         self._window: _Window | None = None
         self._restored_token = restored_token
         self.hold: Hold | None = None
+
+    def take_all(self) -> tuple[Holder, ...]:
+        """What holds all that is proposed, to be emptied in steps; nothing is any more."""
+        held: tuple[Holder, ...] = self._proposed, self._allowed, self._released
+        self._proposed, self._allowed, self._released = {}, set(), set()
+        self._released_counts, self._unreleased_counts = RemovedCounts(), RemovedCounts()
+        return held
 
     def propose(self, removed: Iterable[Removal]) -> None:
         """A relist or a patrol lacks these objects, and no event reported their deletion."""

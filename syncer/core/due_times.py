@@ -5,15 +5,12 @@ Each item has one time, the latest that it was given. What is remembered is at m
 and a few more.
 """
 
-import heapq
 from collections.abc import Hashable
 from typing import Generic, TypeVar
 
-T = TypeVar("T", bound=Hashable)
+from syncer.core.pruned_heap import PrunedHeap
 
-# Void entries are looked for when there are more of them than of items, by this number: it takes 16 ms for
-# 6 000 entries, and where none is void it is not done.
-_FEW_ENTRIES = 64
+T = TypeVar("T", bound=Hashable)
 
 MAX_AT_ONCE = 200
 """So many are taken at once: all may be due after a long stop."""
@@ -26,7 +23,7 @@ class DueTimes(Generic[T]):
 
     def __init__(self) -> None:
         self._due: dict[T, float] = {}
-        self._heap: list[tuple[float, T]] = []
+        self._heap: PrunedHeap[tuple[float, T]] = PrunedHeap(lambda entry: not self._is_latest(entry))
 
     def __len__(self) -> int:
         """How many entries are remembered, void ones too."""
@@ -35,16 +32,14 @@ class DueTimes(Generic[T]):
     @property
     def first_s(self) -> float | None:
         """When to take what is due next: at the latest then. None if nothing will be."""
-        return self._heap[0][0] if self._heap else None
+        first = self._heap.first()
+        return None if first is None else first[0]
 
     def set(self, item: T, due_s: float) -> bool:
         """Have the item due then, and not before; returns whether nothing is due before it."""
         self._due[item] = due_s
-        if len(self._heap) >= 2 * len(self._due) + _FEW_ENTRIES:
-            self._heap = [entry for entry in self._heap if self._is_latest(entry)]
-            heapq.heapify(self._heap)
-        heapq.heappush(self._heap, (due_s, item))
-        return self._heap[0][0] == due_s
+        self._heap.push((due_s, item), len(self._due))
+        return self.first_s == due_s
 
     def forget(self, item: T) -> None:
         """Have it never due."""
@@ -59,11 +54,13 @@ class DueTimes(Generic[T]):
         """Some of what is due now and was not taken since it was set; `first_s` is past if there is more."""
         found = []
         for _ in range(MAX_AT_ONCE):
-            if not self._heap or self._heap[0][0] > now_s:
+            entry = self._heap.first()
+            if entry is None or entry[0] > now_s:
                 break
-            entry = heapq.heappop(self._heap)
+            self._heap.pop()
             if self._is_latest(entry):
                 found.append(entry[1])
+        self._heap.prune(len(self._due))
         return found
 
     def _is_latest(self, entry: tuple[float, T]) -> bool:

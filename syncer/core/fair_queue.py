@@ -16,20 +16,20 @@ when nothing of that is left.
 Times are of one clock that never goes back.
 """
 
-import heapq
 from collections import OrderedDict, deque
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, TypeVar
 
+from daemonkit.fairness.emptying import Holder
 from daemonkit.fairness.weighted_round_robin import WeightedRoundRobin
+from syncer.core.pruned_heap import PrunedHeap
 from syncer.core.retry_backoff import RetryBackoff, RetrySettings
 
 T = TypeVar("T", bound=Hashable)
 
-# Replaced entries of the heap are dropped when they are more than half of it, but not below this.
-_FEW_REPLACED = 64
-
+# Delayed items that become ready at once, of 2 us each: a server may have asked for the same time for all.
+MAX_DUE = 500
 # After so many of a tenant's items in a row, one of low priority is next: without end they must not wait.
 MAX_PASSED = 10
 
@@ -89,6 +89,13 @@ class _SubQueue(Generic[T]):
         self.passed = self.passed + 1 if self.low_priority else 0
         return self.ready.popleft()
 
+    def take_all(self) -> tuple[Holder, ...]:
+        """What holds all items but those in flight; these are left."""
+        held: tuple[Holder, ...] = self.ready, self.low_priority, self.dirty, self.delayed
+        self.ready, self.low_priority, self.dirty, self.delayed = deque(), OrderedDict(), {}, {}
+        self.is_waiting = False
+        return held
+
     def is_at_rest(self) -> bool:
         return not (self.dirty or self.in_flight or self.delayed)
 
@@ -109,9 +116,9 @@ class FairQueue(Generic[T]):
         self._retries: RetryBackoff[tuple[T, Hashable]] = RetryBackoff(settings.retry)
         self._turns: WeightedRoundRobin[str] = WeightedRoundRobin()
         self._sub_queues: dict[str, _SubQueue[T]] = {}
-        self._delayed: list[_Delayed[T]] = []  # a heap
+        self._delayed: PrunedHeap[_Delayed[T]] = PrunedHeap(_is_replaced)
+        self._delayed_count = 0  # of its entries that count
         self._count = 0
-        self._replaced = 0  # entries of the heap that no longer count
         self._in_flight = 0
         self._is_shut_down = False
 
@@ -208,7 +215,7 @@ class FairQueue(Generic[T]):
 
         Something is an `add`, a `done`, or the time `next_due_s`.
         """
-        if self._delayed and self._delayed[0][0] <= now_s:
+        if self._delayed_count:
             self._add_due(now_s)
         tenant = self._turns.first()
         if tenant is None:
@@ -222,14 +229,11 @@ class FairQueue(Generic[T]):
         return Delivery(tenant, item, found.dirty.pop(item))
 
     def next_due_s(self) -> float | None:
-        """When the next delayed item becomes ready; None if none is delayed."""
-        while self._delayed:
-            entry = self._delayed[0]
-            if entry[2].delayed.get(entry[3]) is entry:
-                return entry[0]
-            heapq.heappop(self._delayed)
-            self._replaced -= 1
-        return None
+        """When to call `get` again, at the latest: the next delayed item becomes ready. None if none does."""
+        if not self._delayed_count:
+            return None
+        entry = self._delayed.first()
+        return None if entry is None else entry[0]
 
     def done(self, tenant: str, item: T) -> None:
         """An item is in flight no longer. It is ready again if it was added meanwhile.
@@ -250,18 +254,21 @@ class FairQueue(Generic[T]):
         elif found.is_at_rest():
             self._drop(found)
 
-    def remove_tenant(self, tenant: str) -> None:
-        """Forget what a tenant has, and its weight.
+    def remove_tenant(self, tenant: str) -> tuple[Holder, ...]:
+        """Forget what a tenant has, and its weight. Returns what held it, to be emptied in steps.
 
         What is in flight stays known until it is done: a tenant that comes back must not have two workers at
         one item.
         """
         self._turns.remove(tenant)
-        self._retries.remove_tenant(tenant)
+        retries = self._retries.remove_tenant(tenant)
         found = self._sub_queues.get(tenant)
-        if found is not None:
-            self._clear(found)
-            self._drop_replaced()
+        if found is None:
+            return (retries,)
+        held = self._clear(found)
+        if not self._delayed_count:
+            held += self._delayed.take_all()
+        return (*held, retries)
 
     def shut_down(self) -> None:
         """No item is added or delivered any longer. What is in flight ends: see `has_drained`."""
@@ -269,7 +276,7 @@ class FairQueue(Generic[T]):
         for found in list(self._sub_queues.values()):
             self._clear(found)
         self._turns = WeightedRoundRobin()
-        self._delayed, self._replaced = [], 0
+        self._delayed.take_all()
 
     def _add(self, found: _SubQueue[T], item: T, now_s: float, *, is_low_priority: bool = False) -> None:
         if item in found.dirty:
@@ -290,41 +297,40 @@ class FairQueue(Generic[T]):
 
     def _delay(self, found: _SubQueue[T], item: T, due_s: float) -> None:
         delayed = found.delayed.get(item)
-        if delayed is not None:
-            if delayed[0] <= due_s:
-                return
-            self._replaced += 1
+        if delayed is None:
+            self._delayed_count += 1
+        elif delayed[0] <= due_s:
+            return
         self._count += 1
         entry = found.delayed[item] = (due_s, self._count, found, item)
-        heapq.heappush(self._delayed, entry)
-        self._drop_replaced()
+        self._delayed.push(entry, self._delayed_count)
 
     def _add_due(self, now_s: float) -> None:
-        while self._delayed and self._delayed[0][0] <= now_s:
-            entry = heapq.heappop(self._delayed)
-            _, _, found, item = entry
-            if found.delayed.get(item) is entry:
+        for _ in range(MAX_DUE):
+            entry = self._delayed.first()
+            if entry is None or entry[0] > now_s:
+                break
+            self._delayed.pop()
+            if not _is_replaced(entry):
+                _, _, found, item = entry
                 del found.delayed[item]
+                self._delayed_count -= 1
                 self._add(found, item, now_s)
-            else:
-                self._replaced -= 1
+        self._delayed.prune(self._delayed_count)
 
-    def _clear(self, found: _SubQueue[T]) -> None:
-        self._replaced += len(found.delayed)
-        found.ready.clear()
-        found.low_priority.clear()
-        found.dirty.clear()
-        found.delayed.clear()
-        found.is_waiting = False
+    def _clear(self, found: _SubQueue[T]) -> tuple[Holder, ...]:
+        """Forget a tenant's items but those in flight; returns what held them."""
+        self._delayed_count -= len(found.delayed)
+        held = found.take_all()
         if not found.in_flight:
             self._drop(found)
+        return held
 
     def _drop(self, found: _SubQueue[T]) -> None:
         del self._sub_queues[found.name]
         self._turns.forget_place(found.name)
 
-    def _drop_replaced(self) -> None:
-        if self._replaced > max(_FEW_REPLACED, len(self._delayed) // 2):
-            self._delayed = [entry for entry in self._delayed if entry[2].delayed.get(entry[3]) is entry]
-            heapq.heapify(self._delayed)
-            self._replaced = 0
+
+def _is_replaced(entry: _Delayed[T]) -> bool:
+    """Whether an entry counts no more: its item has another one by now, or none."""
+    return entry[2].delayed.get(entry[3]) is not entry

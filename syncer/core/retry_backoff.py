@@ -80,8 +80,10 @@ class RetryBackoff(Generic[T]):
         if found is not None:
             found.failures.pop(item, None)
 
-    def remove_tenant(self, tenant: str) -> None:
-        self._tenants.pop(tenant, None)
+    def remove_tenant(self, tenant: str) -> dict[T, int]:
+        """Forget a tenant. Returns what held its failures, for the caller to let go of."""
+        removed = self._tenants.pop(tenant, None)
+        return {} if removed is None else removed.failures
 
     def _add(self, tenant: str, now_s: float) -> _TenantRetries[T]:
         if len(self._tenants) >= self._sweep_at:

@@ -36,7 +36,7 @@ class _Place(NamedTuple):
 class WriteRate(Generic[T]):
     """Of one tenant. Times are of one clock that never goes back."""
 
-    __slots__ = ("_bucket", "_extra", "_places")
+    __slots__ = ("_bucket", "_extra", "_places", "_waiting_bytes")
 
     def __init__(self, stored_bytes: int, now_s: float) -> None:
         """`stored_bytes` is how much the tenant may have in the super cluster."""
@@ -46,6 +46,7 @@ class WriteRate(Generic[T]):
         self._bucket.tokens = max(_LEAST_BYTES, self._bucket.burst * _AT_FIRST)
         self._extra.tokens = self._extra.burst
         self._places: dict[T, _Place] = {}
+        self._waiting_bytes = 0  # of all places
 
     def set_stored_bytes(self, stored_bytes: int) -> None:
         burst = max(_LEAST_BYTES, stored_bytes)
@@ -64,12 +65,14 @@ class WriteRate(Generic[T]):
         An item that has grown since it got its place pays for that.
         """
         due_s, charged = self._places.pop(item, _Place(now_s, 0))
+        self._waiting_bytes -= charged
         if size_bytes > charged:
             due_s = max(due_s, now_s + self._bucket.reserve(now_s, size_bytes - charged))
         else:
             self._bucket.debit(size_bytes - charged)
         if due_s > now_s:
             self._places[item] = _Place(due_s, size_bytes)
+            self._waiting_bytes += size_bytes
         return max(0.0, due_s - now_s)
 
     def try_take_away(self, item: T, size_bytes: int, now_s: float) -> bool:
@@ -87,13 +90,18 @@ class WriteRate(Generic[T]):
             return True
         return self._extra.try_acquire(now_s, size_bytes)
 
-    def forget_all(self) -> None:
-        """None of the items that wait is to be written: what has been written counts on."""
-        for item in tuple(self._places):
-            self.forget(item)
+    def forget_all(self) -> dict[T, _Place]:
+        """None of the items that wait is to be written: what has been written counts on.
+
+        Returns what held their places, to be emptied in steps.
+        """
+        self._bucket.debit(-self._waiting_bytes)
+        held, self._places, self._waiting_bytes = self._places, {}, 0
+        return held
 
     def forget(self, item: T) -> None:
         """An item is not to be written any more: what has been charged for its place is given back."""
         place = self._places.pop(item, None)
         if place is not None:
+            self._waiting_bytes -= place.size_bytes
             self._bucket.debit(-place.size_bytes)

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Protocol
 
+from daemonkit.fairness.emptying import Holder
 from syncer.core.objects import Object
 from syncer.core.plan import Refusal
 from syncer.policy import limits, quantity
@@ -83,6 +84,12 @@ class TenantUsage:
         self._objects: dict[object, Usage] = {}
         self._reserved: dict[object, Usage] = {}
         self._total: dict[str, int] = {}
+
+    def take_all(self) -> tuple[Holder, ...]:
+        """What holds all that is counted, to be emptied in steps; nothing is any more."""
+        held: tuple[Holder, ...] = self._objects, self._reserved
+        self._objects, self._reserved, self._total = {}, {}, {}
+        return held
 
     def excess(self, key: object, more: Usage) -> Refusal | None:
         """The limit that an object would exceed with so much more than it has in the super cluster.

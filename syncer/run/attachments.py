@@ -2,7 +2,7 @@
 """Which tenants are synced: attaches those that a source publishes, and detaches the others."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -52,8 +52,8 @@ class AttachmentOwner(Protocol):
     async def attach(self, session: TenantSession) -> bool:
         """A session is synced: plan its objects. False if it ended meanwhile."""
 
-    def detached(self, session: TenantSession) -> None:
-        """A session ends, synced or not: forget it."""
+    def detached(self, session: TenantSession) -> tuple[Generator[None, None, None], ...]:
+        """A session ends, synced or not: forget it at once, and give back in steps what was held for it."""
 
     def tenant_changed(self, session: TenantSession, before: TenantCluster) -> None:
         """Its tenant was another before: of another weight, policy, prefix or release."""
@@ -186,7 +186,7 @@ class Attachments:
         self._end(source)
         self.update({name: each.state for name, each in self.by_source.items()} | {source: state})
         if (opened := self.sessions.get(session.tenant.key)) is not None:
-            opened.resume_rate(session.write_rate)  # else who is opened anew writes all anew at once
+            opened.resume_rate(session)  # else who is opened anew writes all anew at once
 
     def note_failure(self, session: TenantSession) -> None:
         """Open the session of a tenant anew, later: one of its tasks has failed, and does not run again."""
@@ -243,9 +243,9 @@ class Attachments:
         ended = self.by_source.pop(source)
         if ended.session is not None:
             del self.sessions[ended.session.tenant.key]
-            self._owner.detached(ended.session)
+            held = self._owner.detached(ended.session)
             _log.info("tenant is no longer synced", tenant=ended.session.tenant.key)
-            self._tasks.spawn(ended.session.close(_CLOSE_S), f"close {ended.session.tenant.key}")
+            self._tasks.spawn(ended.session.close(_CLOSE_S, held), f"close {ended.session.tenant.key}")
 
     async def close(self) -> None:
         """End all sessions."""

@@ -110,7 +110,7 @@ def add_live_metrics(registry: Registry, parts: LiveParts) -> None:
     registry.gauge_function(
         "vcnode_syncer_conflicts",
         "Objects of tenants whose name another object has in the super cluster.",
-        lambda: len(parts.engine.conflicts),
+        parts.engine.conflict_count,
     )
     _add_vnodes_and_tokens(registry, parts)
     _add_sharding(registry, parts.ownership)

@@ -218,7 +218,7 @@ class StatusReport:
                 for side in Side
             ),
             "reason": self._reports.last(session, item),
-            "conflict": self._engine.conflicts.get((session.tenant.key, item), ""),
+            "conflict": self._engine.conflict(session, item),
             "policyProblem": session.policy.message if isinstance(session.policy, PolicyUnusable) else "",
             "plan": _fresh_plan(session, item),
         }

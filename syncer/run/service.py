@@ -4,10 +4,11 @@
 import asyncio
 import secrets
 import socket
-from collections.abc import Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from dataclasses import replace
 
 from daemonkit import logs
+from daemonkit.fairness.emptying import emptied
 from daemonkit.fairness.scheduler import TenantScheduler
 from daemonkit.fairness.steps import in_steps
 from daemonkit.fairness.weighted_round_robin import MAX_WEIGHT
@@ -445,14 +446,12 @@ class SyncerService:
             account=session.account,
         )
 
-    def detached(self, session: TenantSession) -> None:
-        """A tenant is not synced any more."""
+    def detached(self, session: TenantSession) -> tuple[Generator[None, None, None], ...]:
+        """A tenant is not synced any more. All forget it at once; what they held is given back in steps."""
         session.is_attached = False
-        self._vnodes.detach(session)
-        self._tokens.detach(session)
-        self._queue.detach(session)
-        self._reports.forget(session)
-        self._engine.forget(session)
+        vnodes, tokens = self._vnodes.detach(session), self._tokens.detach(session)
+        held = *self._queue.detach(session), *self._reports.forget(session), *self._engine.forget(session)
+        return vnodes, tokens, emptied(*held)
 
     def _has_plans(self, key: str) -> bool:
         """Whether plans of a tenant judge what it has: while no policy of it is known they leave that."""

@@ -81,10 +81,10 @@ class TenantCaches:
         for name, reflector in (*self.reflectors.items(), ("Node", self.nodes)):
             tasks.spawn(reflector.run(), name)
 
-    def forget(self) -> None:
-        """Give back what is held: references in circles would keep it for long."""
+    def forget(self) -> Generator[None, None, None]:
+        """Give back in steps what is held: references in circles would keep it for long."""
         for reflector in (*self.reflectors.values(), self.nodes):
-            reflector.forget()
+            yield from reflector.forget()
 
     async def wait_synced(self) -> None:
         for reflector in (*self.reflectors.values(), self.nodes):

@@ -9,6 +9,7 @@ super cluster, of the super cluster's side for those in the tenant.
 from collections.abc import Callable, Generator, Mapping
 
 from daemonkit import logs
+from daemonkit.fairness.emptying import Holder
 from daemonkit.fairness.steps import WorkStep
 from syncer.core.deletion_guard import DeletionGuard, Hold, ObjectKey, Removal
 from syncer.core.plan import Side
@@ -39,6 +40,13 @@ class Deletions:
         self._guards = {side: DeletionGuard((restored or {}).get(side, "")) for side in Side}
         self._suspected: dict[Side, set[SyncKey]] = {side: set() for side in Side}
         self._unconfirmed: dict[Side, set[SyncKey]] = {side: set() for side in Side}
+
+    def take_all(self) -> tuple[Holder, ...]:
+        """What holds all that is known of deletions, to be emptied in steps; nothing is any more."""
+        held = *self._suspected.values(), *self._unconfirmed.values()
+        self._suspected = {side: set() for side in Side}
+        self._unconfirmed = {side: set() for side in Side}
+        return (*held, *(each for guard in self._guards.values() for each in guard.take_all()))
 
     def holds(self) -> dict[Side, Hold]:
         """The holds that wait for a person, by the side where objects would be deleted."""

@@ -14,6 +14,7 @@ from dataclasses import replace
 
 import msgspec
 
+from daemonkit.fairness.emptying import Holder
 from daemonkit.fairness.steps import WorkStep
 from syncer.caches.cached_object import CachedObject
 from syncer.caches.stored_totals import Totals
@@ -88,20 +89,30 @@ class TenantQuota:
         self._refused: dict[SyncKey, None] = {}
         self._not_summed: set[SyncKey] = set()
 
-    def start(self, policy: SyncPolicy) -> None:
-        """Take a policy. What the tenant has is to be counted anew; what is under way stays reserved."""
+    def start(self, policy: SyncPolicy) -> tuple[Holder, ...]:
+        """Take a policy. What the tenant has is to be counted anew; what is under way stays reserved.
+
+        Returns what held the old counts, to be emptied in steps.
+        """
         self._policy = policy
         before, self._summed = self._summed, frozenset(kind for kind in _SUMMED if self._is_limited(kind))
         self._hard = limits.in_force(self._policy.quota)
         usage = TenantUsage(self._hard, self._stored)
         for key, kept in self._usage.reserved.items():
             usage.reserve(key, kept)
-        self._usage = usage
+        held: tuple[Holder, ...] = self._refused, *self._usage.take_all()
+        self._usage, self._refused = usage, {}
         # What of it limits CPU and the like was not reserved while nothing limited that.
         since = self._summed - before
         self._not_summed.update(item for item in self._written if item[0] in since)
-        self._refused.clear()
         self._is_counted = not self._summed
+        return held
+
+    def take_all(self) -> tuple[Holder, ...]:
+        """What holds all that is counted, to be emptied in steps; nothing is any more."""
+        held: tuple[Holder, ...] = self._written, self._refused, self._not_summed, *self._usage.take_all()
+        self._written, self._refused, self._not_summed = {}, {}, set()
+        return held
 
     @property
     def is_counted(self) -> bool:

@@ -9,12 +9,14 @@ was looked up, `deletions` and `deletion_judge` what is missing, `quota` what th
 import asyncio
 import secrets
 import time
+from collections import deque
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 import msgspec
 
+from daemonkit.fairness.emptying import Holder, emptied
 from daemonkit.fairness.scheduler import Account
 from daemonkit.fairness.steps import WorkStep, in_steps
 from daemonkit.kube.client import ReceivedBytes
@@ -167,6 +169,8 @@ class TenantSession:
         self.write_rate: WriteRate[SyncKey] = WriteRate(self.quota.stored_bytes_limit, surroundings.clock())
         self.vnodes: TenantVNodes | None = None
         self.is_attached = False
+        self._is_closing = False
+        self._unused: deque[Holder] = deque()
         self._has_wake_task = False
         self.last_error = ""
         self.network_problem = ""
@@ -176,12 +180,33 @@ class TenantSession:
     def start(self) -> None:
         self.caches.start(self.tasks)
 
-    async def close(self, timeout_s: float) -> None:
+    async def close(self, timeout_s: float, held: Iterable[Generator[None, None, None]] = ()) -> None:
+        """End all that goes on, and give back what is held, in steps; these do so elsewhere."""
+        self._is_closing = True
         await self.tasks.close(timeout_s)
-        self.caches.forget()
+        for work in (*held, self._forget()):
+            await self.account.run(in_steps(work))
         self.memory.close()
         await self.api_server.client.close()
         self.account.close()
+
+    def _forget(self) -> Generator[None, None, None]:
+        yield from self.caches.forget()
+        yield from emptied(*self.waits.take_all(), *self.verified.take_all(), *self.deletions.take_all())
+        self.let_go(*self.quota.take_all(), self.write_rate.forget_all())
+        yield from self._let_go_all()
+
+    def let_go(self, *held: Holder) -> None:
+        """Have these emptied in steps: nothing else looks at them any more."""
+        is_running = bool(self._unused)
+        self._unused.extend(each for each in held if each)
+        if self._unused and not is_running and not self._is_closing:
+            self.tasks.spawn(in_steps(self._let_go_all()), "what is not used any more")
+
+    def _let_go_all(self) -> Generator[None, None, None]:
+        while self._unused:
+            yield from emptied(self._unused[0])
+            self._unused.popleft()
 
     def change_tenant(self, tenant: TenantCluster) -> None:
         """Take another weight, policy, prefixes or release of the same tenant."""
@@ -208,7 +233,7 @@ class TenantSession:
 
     def start_quota(self) -> None:
         """Take the limits of its policy. `count_quota` is to follow."""
-        self.quota.start(self.last_policy)
+        self.let_go(*self.quota.start(self.last_policy))
         self.write_rate.set_stored_bytes(self.quota.stored_bytes_limit)
 
     async def count_quota(self) -> None:
@@ -216,10 +241,10 @@ class TenantSession:
         while not self.quota.is_counted:
             await in_steps(self.quota.count(self.caches.super_objects))
 
-    def resume_rate(self, rate: WriteRate[SyncKey]) -> None:
-        """Count on from what an earlier session of the tenant has written."""
-        rate.forget_all()
-        self.write_rate = rate
+    def resume_rate(self, ended: "TenantSession") -> None:
+        """Count on from what an earlier session of the tenant has written, which has ended."""
+        self.write_rate, ended.write_rate = ended.write_rate, self.write_rate
+        self.let_go(self.write_rate.forget_all())
 
     def write_wait_s(self, item: SyncKey, size_bytes: int) -> float:
         """How long a write of the item to the super cluster must wait; 0 if it is to go out now."""

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
+from daemonkit.fairness.emptying import Holder
 from syncer.caches.cached_object import CachedObject, last_observed
 from syncer.caches.super_cluster import EVENT
 from syncer.core.pair import Pair
@@ -96,6 +97,11 @@ class VerifiedPairs:
         for found in self._caches.pair(item):
             if found is not None:
                 found.verified_with = None
+
+    def take_all(self) -> tuple[Holder, ...]:
+        """What holds all that was noted, to be emptied in steps; nothing is assumed any more."""
+        held, self._assumed = self._assumed, {}
+        return (held,)
 
     def forget(self, item: SyncKey) -> None:
         """Neither side has the object any more."""

@@ -9,6 +9,7 @@ object that looks at much is planned again at any change of that kind in that na
 from collections import Counter
 from collections.abc import Iterable
 
+from daemonkit.fairness.emptying import Holder
 from syncer.core.plan import Side
 from syncer.tenant.deletions import SyncKey
 
@@ -106,6 +107,12 @@ class Waits:
             self._woken.add(item)
             found.append(item)
         return found
+
+    def take_all(self) -> tuple[Holder, ...]:
+        """What holds all of it, to be emptied in steps; nothing is noted any more."""
+        held: tuple[Holder, ...] = self._looked, self._waiters, self._woken, *self._pending
+        self._looked, self._waiters, self._woken, self._pending, self._total = {}, {}, set(), [], 0
+        return held
 
     def is_woken(self, item: SyncKey) -> bool:
         """Whether something that its last plan looked at has changed since."""

@@ -6,6 +6,7 @@ gone. What becomes of a pod's tokens is decided in `pod_record`, and asked of se
 """
 
 import asyncio
+import itertools
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Generator
 from dataclasses import dataclass, field
@@ -54,7 +55,10 @@ class TokenCounts:
 
 @dataclass(slots=True, eq=False)
 class _TenantTokens:
+    """`number` differs from that of an earlier tenant with the same key."""
+
     key: str
+    number: int
     requests: TokenRequests
     records: dict[str, PodRecord] = field(default_factory=dict)
     queue: deque[str] = field(default_factory=deque)
@@ -87,8 +91,9 @@ class TokenIssuer:
         self._wall = wall
         self._jitter = jitter
         self._tenants: dict[str, _TenantTokens] = {}
-        self._due: DueTimes[tuple[str, str]] = DueTimes()
-        """By a tenant's cluster key, and the UID of one of its pods."""
+        self._due: DueTimes[tuple[str, int, str]] = DueTimes()
+        """By a tenant's cluster key and number, and the UID of one of its pods."""
+        self._numbers = itertools.count()
         self._has_work = asyncio.Event()
         self.counts = TokenCounts()
 
@@ -106,7 +111,8 @@ class TokenIssuer:
         `super_client` is the super cluster's for this tenant's objects. `may_write` is as in `TokenRequests`.
         """
         key = cluster.key
-        self.remove_tenant(key)
+        for _ in self.remove_tenant(key):
+            pass
         requests = TokenRequests(
             cluster,
             client,
@@ -116,16 +122,25 @@ class TokenIssuer:
             may_write,
             self._wall,
         )
-        added = self._tenants[key] = _TenantTokens(key, requests)
+        added = self._tenants[key] = _TenantTokens(key, next(self._numbers), requests)
 
-    def remove_tenant(self, key: str) -> None:
-        """Forget a tenant. Its Secrets stay, for whoever serves it next."""
+    def remove_tenant(self, key: str) -> Generator[None, None, None]:
+        """Forget a tenant at once, and in steps what was known of its tokens.
+
+        Its Secrets stay, for whoever serves it next.
+        """
         removed = self._tenants.pop(key, None)
-        if removed is not None:
-            for task in removed.tasks:
-                task.cancel()
-            for uid in removed.records:
-                self._due.forget((key, uid))
+        for task in () if removed is None else removed.tasks:
+            task.cancel()
+        return self._forget_records(removed)
+
+    def _forget_records(self, removed: _TenantTokens | None) -> Generator[None, None, None]:
+        step = WorkStep()
+        while removed is not None and removed.records:
+            uid, _ = removed.records.popitem()
+            self._due.forget(_due_key(removed, uid))
+            if step.count():
+                yield
 
     def secret_seen(self, secret: Object) -> None:
         """A super Secret with the label `POD_TOKENS`, as it is now: all of them after a start."""
@@ -229,9 +244,10 @@ class TokenIssuer:
         loop = asyncio.get_running_loop()
         while True:
             self._has_work.clear()
-            for key, uid in self._due.take(loop.time()):
+            for key, number, uid in self._due.take(loop.time()):
                 tenant = self._tenants.get(key)
-                record = None if tenant is None else tenant.records.get(uid)
+                is_current = tenant is not None and tenant.number == number
+                record = tenant.records.get(uid) if tenant is not None and is_current else None
                 if tenant is not None and record is not None and not record.is_queued:
                     record.is_queued = True
                     tenant.queue.append(uid)
@@ -247,7 +263,7 @@ class TokenIssuer:
         uid = record.pod.uid
         if not self._is_served(tenant) or tenant.records.get(uid) is not record:
             return  # another one has its time by now
-        if self._due.set((tenant.key, uid), asyncio.get_running_loop().time() + wait_s):
+        if self._due.set(_due_key(tenant, uid), asyncio.get_running_loop().time() + wait_s):
             self._has_work.set()
 
     def _schedule_renewal(self, tenant: _TenantTokens, record: PodRecord) -> None:
@@ -275,7 +291,7 @@ class TokenIssuer:
             try:
                 if record.is_leaving:
                     await self._remove(tenant, record)
-                elif self._due.is_due((tenant.key, uid), asyncio.get_running_loop().time()):
+                elif self._due.is_due(_due_key(tenant, uid), asyncio.get_running_loop().time()):
                     await self._renew(tenant, record)
             # A tenant's API server may answer anything, and a task that fails here ends the daemon.
             except Exception as error:  # noqa: BLE001 - else one tenant stops all
@@ -340,4 +356,8 @@ class TokenIssuer:
         if tenant.records.get(uid) is record:
             del tenant.records[uid]
             if self._is_served(tenant):
-                self._due.forget((tenant.key, uid))
+                self._due.forget(_due_key(tenant, uid))
+
+
+def _due_key(tenant: _TenantTokens, uid: str) -> tuple[str, int, str]:
+    return tenant.key, tenant.number, uid

@@ -3,8 +3,9 @@
 
 import datetime as dt
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 
+from daemonkit.fairness.emptying import emptied
 from daemonkit.kube.client import Requester
 from daemonkit.tasks import Tasks
 from daemonkit.ticks import next_tick
@@ -44,18 +45,20 @@ class VNodes:
 
     def add_tenant(self, key: str, client: Requester, policy: VNodePolicy) -> TenantVNodes:
         """Start a tenant's vNodes. A `key` that is there is started anew."""
-        self.remove_tenant(key)
+        for _ in self.remove_tenant(key):
+            pass
         added = TenantVNodes(
             client, policy, self.super_nodes, self._tasks, self.counts, self._renew_time, self._jitter
         )
         self._slots[_slot(key)][key] = added
         return added
 
-    def remove_tenant(self, key: str) -> None:
-        """End a tenant's vNodes; its Nodes stay as they are."""
+    def remove_tenant(self, key: str) -> Generator[None, None, None]:
+        """End a tenant's vNodes at once, and forget them in steps; its Nodes stay as they are."""
         removed = self._slots[_slot(key)].pop(key, None)
         if removed is not None:
             removed.close()
+        return emptied() if removed is None else removed.forget()
 
     def node_changed(self, super_node: Object) -> None:
         """A node of the super cluster appeared or changed."""

@@ -6,13 +6,14 @@ own API server, and only a few at a time: one that hangs holds up nobody else.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Generator
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
 from daemonkit import logs
+from daemonkit.fairness.steps import WorkStep
 from daemonkit.kube.answers import decoded
 from daemonkit.kube.client import ApiError, Requester, UnreachableError
 from daemonkit.kube.resources import NODES
@@ -83,7 +84,7 @@ class VNodeCounts:
 
 
 class TenantVNodes:
-    """The vNodes of one tenant. `close` it with its tenant: its Nodes stay then.
+    """The vNodes of one tenant. `close` it with its tenant, and `forget`: its Nodes stay then.
 
     Nothing is removed before `mark_synced`: until then pods are missing that are only not reported yet.
     """
@@ -112,6 +113,7 @@ class TenantVNodes:
         self._leases: dict[str, None] = {}
         self._is_renewing = False
         self._has_synced = False
+        self._is_closed = False
         self._spawned: set[asyncio.Task[None]] = set()
         self._follow_scope()
         for name in self._nodes_in_scope():
@@ -134,6 +136,8 @@ class TenantVNodes:
 
     def super_node_changed(self, name: str) -> None:
         """A super node appeared, changed or is gone."""
+        if self._is_closed:
+            return
         is_covered = self._is_covered(name)
         if name in self._vnodes or is_covered:
             self._handle(name, self._get_or_add(name), SuperNodeChanged(is_covered))
@@ -200,17 +204,24 @@ class TenantVNodes:
             self._spawn(self._renew_leases(), "leases", self._end_renewing)
 
     def close(self) -> None:
-        """End what goes on, and forget the tenant."""
+        """End what goes on: nothing begins any more. `forget` is to follow."""
+        self._is_closed = True
         for task in self._spawned:
             task.cancel()
         self._super_nodes.remove_user_of_all(self)
-        for name in self._vnodes:
-            self._super_nodes.remove_user(name, self)
-        self._vnodes.clear()
         for waiter in self._queue.values():
             _end(waiter)
         self._queue.clear()
         self._leases.clear()
+
+    def forget(self) -> Generator[None, None, None]:
+        """Give back in steps what is held of vNodes, after `close`."""
+        step = WorkStep()
+        while self._vnodes:
+            name, _ = self._vnodes.popitem()
+            self._super_nodes.remove_user(name, self)
+            if step.count():
+                yield
 
     # ---- State
 

@@ -14,6 +14,7 @@ from typing import NamedTuple, Protocol
 import msgspec
 
 from daemonkit import logs
+from daemonkit.fairness.emptying import Holder
 from daemonkit.fairness.lease import Lease
 from daemonkit.kube.client import ApiError, UnreachableError
 from daemonkit.kube.store import DecodeFailed
@@ -125,15 +126,22 @@ class Engine:
         self._tasks = tasks
         self._slots = slots
         self._item_done = item_done
-        self.conflicts: dict[tuple[str, SyncKey], str] = {}
-        self._failed: dict[tuple[str, SyncKey, Direction], _FailedHalf] = {}
+        # By a tenant's cluster key.
+        self._conflicts: dict[str, dict[SyncKey, str]] = {}
+        self._failed: dict[str, dict[tuple[SyncKey, Direction], _FailedHalf]] = {}
 
-    def forget(self, session: TenantSession) -> None:
-        """The tenant is no longer synced."""
-        for where in [each for each in self.conflicts if each[0] == session.tenant.key]:
-            del self.conflicts[where]
-        for failed in [each for each in self._failed if each[0] == session.tenant.key]:
-            del self._failed[failed]
+    def forget(self, session: TenantSession) -> tuple[Holder, ...]:
+        """The tenant is no longer synced. Returns what was noted of its objects, to be emptied in steps."""
+        key = session.tenant.key
+        return self._conflicts.pop(key, {}), self._failed.pop(key, {})
+
+    def conflict_count(self) -> int:
+        """How many objects of all tenants have another object in their way."""
+        return sum(map(len, self._conflicts.values()))
+
+    def conflict(self, session: TenantSession, item: SyncKey) -> str:
+        """What is in the way of an object; empty if nothing is."""
+        return self._conflicts.get(session.tenant.key, {}).get(item, "")
 
     async def run(self) -> None:
         """Take items until cancelled, each into a task of its own."""
@@ -317,7 +325,7 @@ class Engine:
             except Exception as error:  # noqa: BLE001 - what fails in one direction does not stop the other
                 due_s = self._note_failure(session, item, direction, error)
                 failed = _FailedHalf(_digest(halves[direction]), due_s, _waiting(error))
-                self._failed[session.tenant.key, item, direction] = failed
+                self._failed.setdefault(session.tenant.key, {})[item, direction] = failed
                 if direction is Direction.DOWN and versions.super_version != planned[1]:
                     # A part of it is written: that is reserved until the caches have it.
                     session.quota.written(item, versions.super_version, session.caches.of_super(item))
@@ -354,7 +362,7 @@ class Engine:
         self, session: TenantSession, item: SyncKey, direction: Direction, half: Half
     ) -> _FailedHalf | None:
         """Leave the very half that failed until its backoff ends; returns that, None if it is due."""
-        failed = self._failed.get((session.tenant.key, item, direction))
+        failed = self._failed.get(session.tenant.key, {}).get((item, direction))
         if failed is None or failed.digest != _digest(half):
             return None
         wait_s = self._queue.wait_s(failed.due_s)
@@ -366,7 +374,8 @@ class Engine:
     def _note_success(self, session: TenantSession, item: SyncKey, direction: Direction) -> None:
         if direction is Direction.DOWN:
             session.write_rate.forget(item)  # a place that was not used: nothing more is to be written
-        self._failed.pop((session.tenant.key, item, direction), None)
+        if (failed := self._failed.get(session.tenant.key)) is not None:
+            failed.pop((item, direction), None)
         self._queue.forget(session, item, direction)
 
     async def _carry_out_half(
@@ -422,12 +431,12 @@ class Engine:
         self._note_conflict(session, item, plan.conflict)
 
     def _note_conflict(self, session: TenantSession, item: SyncKey, conflict: Conflict | None) -> None:
-        where = (session.tenant.key, item)
-        before = self.conflicts.get(where)
+        known = self._conflicts.get(session.tenant.key)
         if conflict is None:
-            self.conflicts.pop(where, None)
-        elif before != conflict.message:
-            self.conflicts[where] = conflict.message
+            if known is not None:
+                known.pop(item, None)
+        elif known is None or known.get(item) != conflict.message:
+            self._conflicts.setdefault(session.tenant.key, {})[item] = conflict.message
             _log.warning(
                 "a super object stands in the way of a tenant's, it is left as it is",
                 tenant=session.tenant.key,

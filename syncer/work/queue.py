@@ -6,6 +6,7 @@ import contextlib
 from collections import Counter
 from collections.abc import Callable, Mapping
 
+from daemonkit.fairness.emptying import Holder
 from daemonkit.metrics import Histogram
 from syncer.core.fair_queue import Depths, FairQueue, FairQueueSettings
 from syncer.core.plan import Direction
@@ -35,11 +36,12 @@ class WorkQueue:
         self._sessions[session.tenant.key] = session
         self._queue.set_weight(session.tenant.key, session.tenant.weight)
 
-    def detach(self, session: TenantSession) -> None:
-        """Forget the tenant's items; those under way end."""
-        if self._sessions.get(session.tenant.key) is session:
-            del self._sessions[session.tenant.key]
-            self._queue.remove_tenant(session.tenant.key)
+    def detach(self, session: TenantSession) -> tuple[Holder, ...]:
+        """Forget the tenant's items; those under way end. Returns what held them, to be emptied in steps."""
+        if self._sessions.get(session.tenant.key) is not session:
+            return ()
+        del self._sessions[session.tenant.key]
+        return self._queue.remove_tenant(session.tenant.key)
 
     def add(self, session: TenantSession, item: SyncKey, *, is_low_priority: bool = False) -> None:
         """Queue an item of an attached tenant; nothing happens if it is queued already."""

@@ -9,6 +9,7 @@ import datetime as dt
 from collections.abc import Callable
 from typing import NamedTuple
 
+from daemonkit.fairness.emptying import Holder
 from daemonkit.kube.client import ApiError, UnreachableError
 from daemonkit.kube.event_recorder import EVENTS, EventSource, InvolvedObject, build_event
 from daemonkit.kube.resources import EventReason
@@ -93,14 +94,17 @@ class TenantReports:
         self._known_changes: dict[str, dict[tuple[str, str, str], str]] = {}
         self._change_buckets: dict[str, TokenBucket] = {}
 
-    def forget(self, session: TenantSession) -> None:
-        """The tenant is no longer synced."""
-        self._last.pop(session.tenant.key, None)
-        self._waits.pop(session.tenant.key, None)
-        self._failing_renewals.pop(session.tenant.key, None)
-        self._buckets.pop(session.tenant.key, None)
-        self._known_changes.pop(session.tenant.key, None)
-        self._change_buckets.pop(session.tenant.key, None)
+    def forget(self, session: TenantSession) -> tuple[Holder, ...]:
+        """The tenant is no longer synced. Returns what held its reports, to be emptied in steps."""
+        key = session.tenant.key
+        self._buckets.pop(key, None)
+        self._change_buckets.pop(key, None)
+        return (
+            self._last.pop(key, {}),
+            self._waits.pop(key, {}),
+            self._failing_renewals.pop(key, {}),
+            self._known_changes.pop(key, {}),
+        )
 
     def forget_object(self, session: TenantSession, item: SyncKey) -> None:
         """Neither side has the object any more."""

@@ -92,9 +92,10 @@ class TokenSync:
 
         yield from self.issuer.remove_orphans(session.tenant.key, may_have_pod)
 
-    def detach(self, session: TenantSession) -> None:
+    def detach(self, session: TenantSession) -> Generator[None, None, None]:
+        """A tenant is not synced any more: its tokens are forgotten at once, and what was held in steps."""
         self._sessions.pop(session.tenant.key, None)
-        self.issuer.remove_tenant(session.tenant.key)
+        return self.issuer.remove_tenant(session.tenant.key)
 
     def secret_changed(self, secret: CachedObject, *, is_deleted: bool) -> None:
         """A super Secret of a tenant changed; most have no tokens."""

@@ -180,9 +180,10 @@ class VNodeSync:
         if session.vnodes is not None:
             session.vnodes.set_policy(vnode_policy(session.last_policy))
 
-    def detach(self, session: TenantSession) -> None:
+    def detach(self, session: TenantSession) -> Generator[None, None, None]:
+        """A tenant is not synced any more: its vNodes are left alone from now on, and forgotten in steps."""
         session.vnodes = None
-        self.vnodes.remove_tenant(session.tenant.key)
+        return self.vnodes.remove_tenant(session.tenant.key)
 
     # ---- what the engine asks
 

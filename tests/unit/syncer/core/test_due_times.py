@@ -1,7 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-import heapq
-
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -60,12 +57,3 @@ def test_what_is_due_at_once_is_taken_in_pieces() -> None:
         assert len(taken) <= MAX_AT_ONCE
         found += taken
     assert len(set(found)) == len(found) == 1_000
-
-
-def test_times_of_which_none_is_void_are_not_looked_through(monkeypatch: pytest.MonkeyPatch) -> None:
-    """At a start all tokens of a tenant are given their times: each doubling went through all that were."""
-    times, looked = DueTimes[tuple[str, str]](), list[int]()
-    monkeypatch.setattr(heapq, "heapify", lambda heap: looked.append(len(heap)))
-    for number in range(5_000):
-        times.set(("red", str(number)), float(number))
-    assert looked == []

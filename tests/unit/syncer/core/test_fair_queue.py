@@ -5,8 +5,9 @@ from collections import Counter, deque
 
 import pytest
 
-from syncer.core.fair_queue import Delivery, Depths, FairQueue, FairQueueSettings
+from syncer.core.fair_queue import MAX_DUE, Delivery, Depths, FairQueue, FairQueueSettings
 from syncer.core.retry_backoff import RetrySettings
+from tests.pump import steps
 
 # Upstream's rate of retries, which all its tenants share.
 RETRY = RetrySettings(first_s=1.0, longest_s=64.0, burst=100.0, per_s=10.0)
@@ -509,3 +510,48 @@ def test_get_looks_at_no_idle_tenant(idle: int) -> None:
     assert queue.get(1.0) is None
     assert sum(tenant.looks for tenant in tenants) == 0
     assert max(tenant.looks for tenant in active) <= 10 * 100, "for get and done, whatever is idle"
+
+
+def _queue_of(count: int) -> FairQueue[str]:
+    """With so many items of a tenant in each state."""
+    queue = fair_queue()
+    for number in range(count):
+        queue.add("a", f"ready-{number}", 0.0)
+        queue.add("a", f"low-{number}", 0.0, is_low_priority=True)
+        queue.add_after("a", f"delayed-{number}", 5.0, 0.0)
+        queue.retry("a", f"failed-{number}", 0.0)
+    queue.add_after("b", "delayed", 9.0, 0.0)
+    return queue
+
+
+def test_a_tenant_is_removed_at_once_whatever_it_has() -> None:
+    """Its 10 000 objects took 10 to 16 ms in one step, and so did the heap of all tenants after it."""
+    few, many = _queue_of(100), _queue_of(1_000)
+    assert steps(lambda: few.remove_tenant("a")) == steps(lambda: many.remove_tenant("a"))
+    assert list(many.tenants()) == ["b"]
+    held = _queue_of(1_000).remove_tenant("a")
+    assert sum(map(len, held)) == 1_000 + 1_000 + 2_000 + 2_000 + 1_000
+    while many.next_due_s() != 9.0:
+        assert many.get(1.0) is None
+    assert get_all(many, 10.0) == ["b/delayed"]
+
+
+def test_what_held_the_last_delays_is_given_back() -> None:
+    queue = fair_queue()
+    for number in range(1_000):
+        queue.add_after("a", str(number), 5.0, 0.0)
+    assert sorted(map(len, queue.remove_tenant("a")))[-2:] == [1_000, 1_000]
+    assert queue.next_due_s() is None
+
+
+def test_what_is_due_at_once_becomes_ready_in_pieces() -> None:
+    """A server that asks for the same time for all of a tenant's items made them ready in one step."""
+    queue = fair_queue()
+    for number in range(2 * MAX_DUE + 1):
+        queue.add_after("a", str(number), 1.0, 0.0)
+    ready = []
+    while (found := queue.get(2.0)) is not None:
+        queue.done("a", found.item)
+        ready.append(queue.depths("a").ready)
+    assert ready[:3] == [MAX_DUE - 1, 2 * MAX_DUE - 2, 2 * MAX_DUE - 2]
+    assert len(ready) == 2 * MAX_DUE + 1

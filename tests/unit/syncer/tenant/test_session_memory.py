@@ -59,11 +59,12 @@ async def test_the_conflict_of_what_is_gone_is_over() -> None:
         plane.cluster.create(CONFIG_MAPS, {"metadata": {"namespace": "web", "name": "c"}})
         await asyncio.sleep(5)
         assert world.service is not None
-        conflicts = world.service._engine.conflicts
-        assert list(conflicts) == [("red", ("ConfigMap", "web", "c"))]
+        engine, session = world.service._engine, _session(world)
+        assert engine.conflict(session, ("ConfigMap", "web", "c"))
+        assert engine.conflict_count() == 1
         plane.storage.delete(CONFIG_MAPS, "web", "c")
         await asyncio.sleep(70)
-        assert conflicts == {}
+        assert engine.conflict_count() == 0
         assert ("red-web", "c") in world.super.objects(CONFIG_MAPS)
 
 

@@ -12,7 +12,7 @@ from syncer.core.plan import Wait
 from syncer.tokens.documents import PodTokens
 from syncer.tokens.token_requests import RenewalFailure
 from tenancy import keys
-from tests.steps import most_in_a_step
+from tests.steps import finish, most_in_a_step
 from tests.unit.syncer.tokens.environment import MARK, NAMESPACE, SECRET, TOKEN, TokensEnvironment, action
 
 
@@ -271,7 +271,7 @@ async def test_other_replica_renewed() -> None:
 async def test_removed_tenant_is_left_alone() -> None:
     async with TokensEnvironment() as env:
         assert await env.issue(action()) is None
-        env.issuer.remove_tenant(TENANT.key)
+        finish(env.issuer.remove_tenant(TENANT.key))
         env.take_requests()
         await asyncio.sleep(10_000)
         assert env.take_requests() == []

@@ -13,6 +13,7 @@ from syncer.core.objects import Object
 from syncer.tokens.documents import MAX_TOKENS, parse_secret
 from tenancy import keys
 from tests.pump import ABSENT, Schema, Sizes, Text, peak_bytes, steps, superlinear
+from tests.steps import finish
 from tests.unit.conftest import VirtualTimeLoop
 from tests.unit.syncer.tokens.environment import NAMESPACE, TokensEnvironment, action
 
@@ -50,7 +51,7 @@ async def _serve(sizes: Sizes) -> None:
             issuer.pod_gone(TENANT.key, each.uid)
         await asyncio.sleep(100.0)
         assert env.secret("first") is None
-        issuer.remove_tenant(TENANT.key)
+        finish(issuer.remove_tenant(TENANT.key))
         assert env.failed == []
 
 

@@ -6,6 +6,7 @@ import pytest
 from daemonkit.kube.client import UnreachableError
 from daemonkit.kube.resources import NODES
 from syncer.vnodes.lease import LEASE_NAMESPACE, LEASES
+from tests.steps import finish
 from tests.unit.syncer.vnodes.environment import VNodesEnvironment, super_node
 
 pytestmark = pytest.mark.asyncio
@@ -132,11 +133,11 @@ async def test_probing_ends_with_the_last_vnode() -> None:
     async with VNodesEnvironment() as env:
         env.tenant("a").pod_bound("node-7", "p1")
         env.tenant("b").pod_bound("node-7", "p1")
-        env.vnodes.remove_tenant("a")
+        finish(env.vnodes.remove_tenant("a"))
         env.probe.probed.clear()
         await asyncio.sleep(20)
         assert env.probe.probed
-        env.vnodes.remove_tenant("b")
+        finish(env.vnodes.remove_tenant("b"))
         env.probe.probed.clear()
         await asyncio.sleep(60)
         assert env.probe.probed == []

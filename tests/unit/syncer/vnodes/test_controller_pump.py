@@ -5,6 +5,7 @@ import asyncio
 
 from syncer.vnodes.desired import VNodePolicy, VNodeScope
 from tests.pump import Sizes, steps, superlinear
+from tests.steps import finish
 from tests.unit.conftest import VirtualTimeLoop
 from tests.unit.syncer.vnodes.environment import VNodesEnvironment, own_node, super_node
 
@@ -55,7 +56,7 @@ async def _serve(sizes: Sizes, policy: VNodePolicy) -> None:
         tenant.conflicts()
         await asyncio.sleep(_TURNS_S)
         for n in numbers(_TENANTS):
-            env.vnodes.remove_tenant(f"other-{n}")
+            finish(env.vnodes.remove_tenant(f"other-{n}"))
         assert env.failed == []
 
 

@@ -8,6 +8,7 @@ from daemonkit.kube.resources import NODES, Status
 from syncer.core.objects import Object
 from syncer.core.plan import Conflict, Wait
 from syncer.vnodes.desired import VNodePolicy, VNodeScope
+from tests.steps import finish
 from tests.unit.syncer.vnodes.environment import VNodesEnvironment, own_node, super_node
 from tests.waiting import until
 
@@ -431,7 +432,7 @@ async def test_removed_tenant_is_left_alone() -> None:
         env.planes["a"].delay_s = 5.0
         waiting = env.tasks.spawn(tenant.ensure("node-8"), "ensure")
         await asyncio.sleep(1)
-        env.vnodes.remove_tenant("a")
+        finish(env.vnodes.remove_tenant("a"))
         assert await waiting == Wait("VNodeNotReady", "the tenant is not synced any more")
         env.planes["a"].requests.clear()
         env.vnodes.node_changed(super_node(ready="False"))
