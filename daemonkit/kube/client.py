@@ -360,9 +360,9 @@ class Client:
             if answer.head.status == 401:
                 # The files may have changed without a trace in their metadata.
                 self._credentials.reload()
-            refused = await _error(answer, deadlines)
-            refused.server = server
-            raise refused
+            # Not by a variable: an exception refers to the frames that it passes, and the answer and its
+            # connection would be garbage of a circle.
+            raise await _error(answer, deadlines)
         finally:
             self._done(now, answer)
 
@@ -477,7 +477,10 @@ async def _error(answer: _OpenReply, deadlines: _Deadlines) -> ApiError:
         # A proxy on the way answers in HTML.
         found = Status(message="the error response is not a Status")
     status = msgspec.structs.replace(found, code=answer.head.status)
-    return ApiError(status, max(found.retry_after_s, _retry_after_s(answer.head.fields.get("retry-after"))))
+    retry_after_s = max(found.retry_after_s, _retry_after_s(answer.head.fields.get("retry-after")))
+    refused = ApiError(status, retry_after_s)
+    refused.server = answer.server
+    return refused
 
 
 def _retry_after_s(header: str | None) -> float:

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Credentials and connections of the client, against the fake API server."""
 
+import gc
+import weakref
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -33,6 +35,19 @@ async def test_a_client_without_credentials_is_refused(apiserver: FakeApiserver,
     error = await refusal(parse(apiserver.kubeconfig(), tmp_path))
     assert isinstance(error, ApiError)
     assert (error.status.code, error.server) == (401, apiserver.url)
+
+
+async def test_a_refusal_leaves_no_garbage(client: Client) -> None:
+    """The answer, its connection and the request would stay until the garbage collector comes."""
+    gc.disable()
+    try:
+        with pytest.raises(ApiError) as caught:
+            await client.request("GET", f"{PATH}/none")
+        refused = weakref.ref(caught.value)
+        del caught
+        assert refused() is None
+    finally:
+        gc.enable()
 
 
 async def test_a_certificate_of_another_authority_is_refused(
