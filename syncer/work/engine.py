@@ -419,6 +419,9 @@ class Engine:
         except ApiError as error:
             await self._reports.failed(session, item, error, subject)
             raise
+        finally:
+            # An exception refers to the frames that it passes: the plan would be garbage of a circle.
+            refused = missing = None
         return None
 
     async def _report(

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import asyncio
+import gc
+import weakref
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
@@ -210,6 +212,27 @@ async def test_a_refused_change_holds_back_what_hangs_on_it_alone(code: int, sen
     assert (world.retried, world.reports) == ([Direction.DOWN], ["failed"])
     # What was written is reserved until the caches have it.
     assert released == ([ITEM] if code == 429 else [])
+
+
+async def test_a_refused_write_leaves_no_garbage() -> None:
+    """Its plan would stay until the garbage collector comes."""
+    world = _AnsweringSession(detaches=False)
+    raised: list[weakref.ref[ApiError]] = []
+
+    def noted(error: ApiError) -> ApiError:
+        raised.append(weakref.ref(error))
+        return error
+
+    async def refuse(*_: Any, **__: Any) -> bytes:
+        raise noted(ApiError(Status(422, message="not this")))
+
+    world.super_client.request = refuse
+    gc.disable()
+    try:
+        await _work(world)
+        assert [each() for each in raised] == [None]
+    finally:
+        gc.enable()
 
 
 async def test_a_plan_ends_with_its_session() -> None:
