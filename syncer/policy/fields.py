@@ -7,6 +7,7 @@ an object with it is refused, unless the SyncPolicy allows the field (`spec.fiel
 """
 
 import enum
+import functools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -451,6 +452,9 @@ STAYS: Mapping[str, str] = {
 }
 
 
+_same = functools.cache(Field)  # most are equal to others
+
+
 def _field(path: str, below: str) -> Field:
     for verdict, notes in (
         (FieldVerdict.CHANGED, CHANGED),
@@ -458,8 +462,8 @@ def _field(path: str, below: str) -> Field:
         (FieldVerdict.STAYS, STAYS),
     ):
         if path in notes:
-            return Field(verdict, notes[path], below)
-    return Field(FieldVerdict.ALLOWED, "", below)
+            return _same(verdict, notes[path], below)
+    return _same(FieldVerdict.ALLOWED, "", below)
 
 
 FIELDS: Mapping[str, Mapping[str, Field]] = fields_by_type(_TYPES, _field)

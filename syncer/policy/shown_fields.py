@@ -7,6 +7,7 @@ people, docs/spec/sync-policy.md#statuses is made of the table.
 """
 
 import enum
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -142,12 +143,15 @@ CONDITIONS: Mapping[str, frozenset[str]] = {
 """Of each type of conditions those that Kubernetes defines. Others are of the super cluster's programs."""
 
 
+_same = functools.cache(ShownField)  # most are equal to others
+
+
 def _field(path: str, below: str) -> ShownField:
     if path in LEFT_OUT:
-        return ShownField(Shown.LEFT_OUT, LEFT_OUT[path], below)
+        return _same(Shown.LEFT_OUT, LEFT_OUT[path], below)
     if path in MAPPED:
-        return ShownField(Shown.MAPPED, MAPPED[path], below)
-    return ShownField(Shown.COPIED, "", below)
+        return _same(Shown.MAPPED, MAPPED[path], below)
+    return _same(Shown.COPIED, "", below)
 
 
 SHOWN: Mapping[str, Mapping[str, ShownField]] = fields_by_type(_TYPES, _field)
@@ -164,6 +168,7 @@ class _Rule:
     """Of a list of conditions those that come up."""
 
 
+@functools.cache
 def _rules(type_name: str) -> Mapping[str, _Rule]:
     return {
         name: _Rule(
