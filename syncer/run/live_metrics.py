@@ -4,6 +4,7 @@
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from daemonkit.kube.reflector import Reflector
 from daemonkit.kube.shared_budget import SharedBudget
@@ -14,7 +15,6 @@ from syncer.core.plan import Side
 from syncer.run.attachments import Attachments
 from syncer.run.report import StatusReport
 from syncer.sharding.port import SoleOwner
-from syncer.sharding.replica import Replica
 from syncer.tokens.controller import TokenCounts
 from syncer.tokens.token_requests import RenewalFailure
 from syncer.vnodes.tenant_vnodes import VNodeCounts
@@ -22,6 +22,9 @@ from syncer.work.engine import Engine
 from syncer.work.orphans import OrphanCollector
 from syncer.work.queue import WorkQueue
 from syncer.work.reports import TenantReports
+
+if TYPE_CHECKING:
+    from syncer.sharding.replica import Replica
 
 Values = dict[tuple[str, ...], float]
 
@@ -38,7 +41,7 @@ class LiveParts:
     report: StatusReport
     vnodes: VNodeCounts
     tokens: TokenCounts
-    ownership: SoleOwner | Replica
+    ownership: "SoleOwner | Replica"
     orphans: OrphanCollector | None
     memory: SharedBudget
 
@@ -154,21 +157,21 @@ def _add_vnodes_and_tokens(registry: Registry, parts: LiveParts) -> None:
     )
 
 
-def _add_sharding(registry: Registry, ownership: SoleOwner | Replica) -> None:
+def _add_sharding(registry: Registry, ownership: "SoleOwner | Replica") -> None:
     registry.gauge_function(
         "vcnode_syncer_held_shards",
         "Shards of tenants that this replica holds; none without sharding.",
-        lambda: ownership.held_shards if isinstance(ownership, Replica) else 0,
+        lambda: 0 if isinstance(ownership, SoleOwner) else ownership.held_shards,
     )
     registry.gauge_function(
         "vcnode_syncer_replicas",
         "Replicas whose Leases are valid, this one included.",
-        lambda: ownership.live_replicas if isinstance(ownership, Replica) else 1,
+        lambda: 1 if isinstance(ownership, SoleOwner) else ownership.live_replicas,
     )
     registry.gauge_function(
         "vcnode_syncer_valid_leases",
         "1 while this replica may write, as its Lease is renewed or it is alone; else 0.",
-        lambda: float(ownership.is_renewed if isinstance(ownership, Replica) else True),
+        lambda: float(True if isinstance(ownership, SoleOwner) else ownership.is_renewed),
     )
 
 

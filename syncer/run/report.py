@@ -2,6 +2,7 @@
 """What the daemon reports: readiness, `/status`, and `/explain` for one object of a tenant."""
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from daemonkit.kube.freshness import Failure, freshness_of
 from daemonkit.kube.shared_budget import SharedBudget
@@ -13,11 +14,9 @@ from syncer.core import unknown
 from syncer.core.pair import Pair
 from syncer.core.plan import Side
 from syncer.core.plan_description import describe_plan
-from syncer.core.sharding import SHARDS
 from syncer.kinds import unknown_policy
 from syncer.policy.sync_policy import PolicyUnusable
 from syncer.run.attachments import Attachment, Attachments
-from syncer.sharding.replica import Replica
 from syncer.tenant.caches import NOT_WATCHED
 from syncer.tenant.deletions import SyncKey
 from syncer.tenant.session import TenantSession
@@ -25,6 +24,9 @@ from syncer.work.engine import Engine, unreadable_plan
 from syncer.work.orphans import OrphanCollector
 from syncer.work.queue import WorkQueue
 from syncer.work.reports import TenantReports
+
+if TYPE_CHECKING:
+    from syncer.sharding.replica import Replica
 
 # Objects that are not synced, of one tenant, in `/status`.
 MAX_SHOWN = 50
@@ -51,7 +53,7 @@ class StatusReport:
         reports: TenantReports,
         engine: Engine,
         source_problem: Callable[[], str],
-        replica: Replica | None = None,
+        replica: "Replica | None" = None,
         orphans: OrphanCollector | None = None,
         *,
         clock: Callable[[], float],
@@ -231,14 +233,16 @@ def _failure(failure: Failure | None, name: str, now: float) -> dict[str, object
     return {"failure": failure.fault(SUPER_CLUSTER, name).failure_document(now - failure.since)}
 
 
-def _replica_line(replica: Replica) -> str:
+def _replica_line(replica: "Replica") -> str:
+    from syncer.core.sharding import SHARDS  # only where there are replicas
+
     shards = f"{replica.held_shards} of {SHARDS} shards, {replica.live_replicas} replicas alive"
     if replica.is_renewed:
         return f"sharding: ok: {shards}"
     return f"sharding: Lease not renewed: {replica.last_error or 'not written yet'}; {shards}"
 
 
-def _sharding(replica: Replica) -> dict[str, object]:
+def _sharding(replica: "Replica") -> dict[str, object]:
     return {
         "replica": replica.name,
         "shardsHeld": replica.held_shards,
