@@ -17,7 +17,7 @@ from syncer.kinds.custom_resource import CustomResource, Direction
 from syncer.networks.objects import IMAGE, NetworkSettings
 from syncer.vnodes.desired import AgentAddress
 from tenancy import names
-from tenancy.document import DEFAULT_CLUSTER_DOMAIN
+from tenancy.tenant import DEFAULT_CLUSTER_DOMAIN
 
 KIND = "SyncerConfiguration"
 VN_AGENT_PORT = 10550

@@ -19,9 +19,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from tenancy import keys, names, x509
-from tenancy.tenant import Role, Tenant
-
-DEFAULT_CLUSTER_DOMAIN = "cluster.local"
+from tenancy.tenant import DEFAULT_CLUSTER_DOMAIN, Role, Tenant
 
 # A rotation needs two of each, a highly available control plane a handful of clients. The bounds
 # keep one tenant's file from weighing on the trust store that all tenants share.

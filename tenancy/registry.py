@@ -106,6 +106,16 @@ class Registry:
         return tuple(found)
 
 
+def present_in(registry: Registry, incoming: Mapping[str, Tenant | Bad]) -> frozenset[str]:
+    """The sources of `registry` that a reading accounts for: by their name, or by their tenant's key.
+
+    A file that was renamed, or a VirtualCluster that was made again, is another source of the same tenant.
+    """
+    keys = {each.key for each in incoming.values() if isinstance(each, Tenant)}
+    found = registry.sources.items()
+    return frozenset(source for source, tenant in found if source in incoming or tenant.key in keys)
+
+
 def merge(previous: Registry, incoming: Mapping[str, Tenant | Bad]) -> tuple[Registry, tuple[Problem, ...]]:
     """The registry after a reading of all sources, and its problems.
 

@@ -14,11 +14,7 @@ the least, so that one of two tenants is removed at once; a source without its o
 that failed.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-
-from tenancy.registry import Bad, Registry
-from tenancy.tenant import Tenant
 
 _SHARE = 0.5
 _LEAST = 2
@@ -66,13 +62,3 @@ def evaluate(
 def is_distrusted(known: int, missing: int) -> bool:
     """Whether a reading that lacks `missing` of `known` tenants is distrusted."""
     return missing > 0 and (missing == known or (missing >= _LEAST and missing > known * _SHARE))
-
-
-def present_in(registry: Registry, incoming: Mapping[str, Tenant | Bad]) -> frozenset[str]:
-    """The sources of `registry` that a reading accounts for: by their name, or by their tenant's key.
-
-    A file that was renamed, or a VirtualCluster that was made again, is another source of the same tenant.
-    """
-    keys = {each.key for each in incoming.values() if isinstance(each, Tenant)}
-    found = registry.sources.items()
-    return frozenset(source for source, tenant in found if source in incoming or tenant.key in keys)

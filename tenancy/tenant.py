@@ -5,6 +5,8 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+DEFAULT_CLUSTER_DOMAIN = "cluster.local"
+
 
 class Role(enum.Enum):
     """What a registered client may ask for.
@@ -28,4 +30,4 @@ class Tenant:
     key: str
     authorities: tuple[bytes, ...]
     clients: Mapping[str, Role]
-    cluster_domain: str = "cluster.local"
+    cluster_domain: str = DEFAULT_CLUSTER_DOMAIN

@@ -16,8 +16,8 @@ from daemonkit.config import binding
 from daemonkit.config.binding import setting
 from kata_bridge.sandboxes import file_source
 from tenancy import keys
-from tenancy.document import DEFAULT_CLUSTER_DOMAIN, MAX_AUTHORITIES, MAX_CLIENTS, parse_tenant
-from tenancy.tenant import Role
+from tenancy.document import MAX_AUTHORITIES, MAX_CLIENTS, parse_tenant
+from tenancy.tenant import DEFAULT_CLUSTER_DOMAIN, Role
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 
 from daemonkit.config import yaml_values
 from tenancy import names
-from tenancy.document import DEFAULT_CLUSTER_DOMAIN, TenantError, document_of, parse_tenant
-from tenancy.tenant import Role, Tenant
+from tenancy.document import TenantError, document_of, parse_tenant
+from tenancy.tenant import DEFAULT_CLUSTER_DOMAIN, Role, Tenant
 from vcnode.core.certificates import Offer
 from vcnode.terminal import ToolError, printable
 

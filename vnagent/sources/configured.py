@@ -6,8 +6,7 @@ import asyncio
 from daemonkit.remedies import Cause
 from daemonkit.tasks import Tasks
 from tenancy.ownership import ContainerPolicy
-from tenancy.registry import Registry
-from tenancy.removals import present_in
+from tenancy.registry import Registry, present_in
 from vnagent.config import PodSource, VnAgentConfiguration
 from vnagent.core.source_status import SourceStatus
 from vnagent.reload import Reloadable

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from daemonkit import logs
 from daemonkit.tls.contexts import TlsError
 from tenancy.ownership import Owned, OwnerIndex
-from tenancy.registry import Problem, Registry, merge
-from tenancy.removals import Distrust, evaluate, present_in
+from tenancy.registry import Problem, Registry, merge, present_in
+from tenancy.removals import Distrust, evaluate
 from vnagent.config import VnAgentConfiguration
 from vnagent.core.source_status import Retained
 from vnagent.saved_state import SavedState

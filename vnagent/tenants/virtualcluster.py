@@ -24,9 +24,9 @@ from daemonkit.config import yaml_values
 from daemonkit.kube.resources import Key, ObjectMeta
 from daemonkit.tls.contexts import TlsError, check_authorities
 from tenancy import keys, names, x509
-from tenancy.document import DEFAULT_CLUSTER_DOMAIN, TenantError, certificates, document_of, parse_tenant
+from tenancy.document import TenantError, certificates, document_of, parse_tenant
 from tenancy.registry import Bad
-from tenancy.tenant import Role, Tenant
+from tenancy.tenant import DEFAULT_CLUSTER_DOMAIN, Role, Tenant
 from vnagent.tenants.rotation import Registered
 
 ROOT_CA = "root-ca"

@@ -12,7 +12,17 @@ from hypothesis import strategies as st
 from devkit.pki import Authority, new_key
 from tenancy.document import TenantError
 from tenancy.identity import fingerprint
-from tenancy.registry import Bad, Problem, RegisteredClient, Registry, SpiffeTrust, dump, load, merge
+from tenancy.registry import (
+    Bad,
+    Problem,
+    RegisteredClient,
+    Registry,
+    SpiffeTrust,
+    dump,
+    load,
+    merge,
+    present_in,
+)
 from tenancy.tenant import Role, Tenant
 from tenancy.x509 import canonical_subject
 
@@ -316,3 +326,16 @@ def test_no_history_gives_two_tenants_one_claim(history: list[dict[str, Tenant |
             (p.source, p.is_kept) for p in problems
         ]
         assert load(dump(found), None) == (found, ())
+
+
+def test_a_reading_accounts_for_a_tenant_by_source_or_key() -> None:
+    a, b, c, d = (Tenant(key, (), {}) for key in "abcd")
+    registry, _ = merge(Registry(), {"a.yaml": a, "b.yaml": b, "c.yaml": c, "d.yaml": d})
+    incoming: dict[str, Tenant | Bad] = {
+        "a.yaml": Bad("not YAML"),
+        "renamed.yaml": b,
+        "c.yaml": d,
+        "e.yaml": Bad("d"),
+    }
+    assert present_in(registry, incoming) == {"a.yaml", "b.yaml", "c.yaml", "d.yaml"}
+    assert present_in(registry, {"e.yaml": Bad("d")}) == frozenset()

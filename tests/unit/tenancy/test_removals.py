@@ -5,9 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tenancy.registry import Bad, Registry, merge
-from tenancy.removals import Distrust, Removals, evaluate, is_distrusted, present_in
-from tenancy.tenant import Tenant
+from tenancy.removals import Distrust, Removals, evaluate, is_distrusted
 
 NOTHING: frozenset[str] = frozenset()
 SOURCES = st.frozensets(st.sampled_from("abcdefgh"))
@@ -130,16 +128,3 @@ def test_added_tenants_release_none(
     new = added - served
     later = (served & present) | first.retained | new
     assert evaluate(later, present | new, NOTHING, first.distrust, 10.0).retained == first.retained
-
-
-def test_a_reading_accounts_for_a_tenant_by_source_or_key() -> None:
-    a, b, c, d = (Tenant(key, (), {}) for key in "abcd")
-    registry, _ = merge(Registry(), {"a.yaml": a, "b.yaml": b, "c.yaml": c, "d.yaml": d})
-    incoming: dict[str, Tenant | Bad] = {
-        "a.yaml": Bad("not YAML"),
-        "renamed.yaml": b,
-        "c.yaml": d,
-        "e.yaml": Bad("d"),
-    }
-    assert present_in(registry, incoming) == {"a.yaml", "b.yaml", "c.yaml", "d.yaml"}
-    assert present_in(registry, {"e.yaml": Bad("d")}) == NOTHING
