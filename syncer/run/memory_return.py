@@ -9,8 +9,8 @@ takes them.
 import asyncio
 from collections.abc import Callable
 
-# So many items leave a MB. To look for what they left takes up to some ms.
-MIN_ITEMS = 1_000
+# So many items leave some hundred KB. To look for what they left takes half a millisecond.
+MIN_ITEMS = 200
 # Without an item for so long the burst is over: others would take again what is given back.
 REST_S = 0.5
 # Where each half a second has an item, what was freed a while ago is not taken again.
