@@ -49,6 +49,8 @@ class DecodeFailed:
     is_too_large: bool = False
     annotations: object = None
     """Those that the reflector was asked to keep of such an object."""
+    size_bytes: int = 0
+    """As that of an `Undecodable`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,7 +250,9 @@ class Store(Generic[T]):
 
 def _decode_failed(item: Undecodable) -> DecodeFailed:
     metadata = item.metadata
-    return DecodeFailed(key_of(metadata), item.reason, metadata.uid, item.is_too_large, item.annotations)
+    return DecodeFailed(
+        key_of(metadata), item.reason, metadata.uid, item.is_too_large, item.annotations, item.size_bytes
+    )
 
 
 def _difference(key: Key, old: T | None, new: T) -> list[Change[T]]:

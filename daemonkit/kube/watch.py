@@ -100,6 +100,8 @@ class Undecodable:
     annotations: object = None
     """Those that the decoder was asked to keep of such an object; None where they do not decode.
     Labels are not kept."""
+    size_bytes: int = 0
+    """At least its bytes, and less than twice as many; 0 where no annotations were asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,11 +242,13 @@ class EventDecoder(Generic[T]):
         return Put(value if self._transform is None else self._transform(value))
 
     def _undecodable(self, raw: msgspec.Raw | bytes, reason: str, *, is_too_large: bool) -> Undecodable:
-        annotations = None
+        annotations, size_bytes = None, 0
         if self._annotated is not None:
+            # Roughly: who writes such an object again and again causes no work by a few bytes.
+            size_bytes = 1 << (len(raw) - 1).bit_length()
             with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
                 annotations = deep_json.decode(self._annotated, raw).metadata.annotations
-        return Undecodable(self._named(raw), reason, is_too_large, annotations)
+        return Undecodable(self._named(raw), reason, is_too_large, annotations, size_bytes)
 
     def _named(self, raw: msgspec.Raw | bytes) -> NameOnly:
         try:

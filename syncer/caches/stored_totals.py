@@ -15,6 +15,7 @@ from daemonkit.kube.byte_budget import OBJECT_BYTES
 class Totals:
     """`counts` by kind, `objects` in all. `stored_bytes` is of the JSON without `managedFields`.
 
+    `unreadable_bytes` is of those that cannot be read, of which nothing is held: at least what they have.
     `event_bytes` is what is held of Events, which end by themselves and are in no quota, and
     `copied_event_bytes` what is left of those that have been copied to the tenant.
     """
@@ -24,6 +25,7 @@ class Totals:
     event_bytes: int = 0
     objects: int = 0
     copied_event_bytes: int = 0
+    unreadable_bytes: int = 0
 
     @property
     def memory_bytes(self) -> int:
@@ -33,12 +35,18 @@ class Totals:
 
     @property
     def is_nothing(self) -> bool:
-        return not (self.stored_bytes or self.event_bytes or self.copied_event_bytes or self.counts)
+        held = self.stored_bytes or self.event_bytes or self.copied_event_bytes
+        return not (held or self.unreadable_bytes or self.counts)
 
     def add_events(self, held_bytes: int, copied_bytes: int) -> None:
         """Add so much of Events; less than none is taken away."""
         self.event_bytes += held_bytes
         self.copied_event_bytes += copied_bytes
+
+    def add_unreadable(self, kind: str, count: int, size_bytes: int) -> None:
+        """As `add`, of objects that cannot be read."""
+        self.unreadable_bytes += size_bytes
+        self.add(kind, count, 0)
 
     def add(self, kind: str, count: int, size_bytes: int) -> None:
         """Add so many objects of a kind; fewer than none are taken away."""
@@ -53,6 +61,7 @@ class Totals:
         """Add another's, or take them away with a `sign` of -1."""
         self.add("", 0, sign * other.stored_bytes)
         self.add_events(sign * other.event_bytes, sign * other.copied_event_bytes)
+        self.unreadable_bytes += sign * other.unreadable_bytes
         for kind, count in other.counts.items():
             self.add(kind, sign * count, 0)
 
@@ -79,6 +88,11 @@ class StoredTotals:
         """Objects of a super namespace came, or went."""
         if count or size_bytes:
             self._change(super_namespace, lambda found: found.add(kind, count, size_bytes))
+
+    def add_unreadable(self, super_namespace: str, kind: str, count: int, size_bytes: int) -> None:
+        """Objects of a super namespace cannot be read, or can again, or went."""
+        if count or size_bytes:
+            self._change(super_namespace, lambda found: found.add_unreadable(kind, count, size_bytes))
 
     def add_events(self, super_namespace: str, held_bytes: int, copied_bytes: int = 0) -> None:
         """So much more is held of the Events of a super namespace, or less."""

@@ -135,6 +135,7 @@ class SuperCaches:
         # What unreadable objects last were: who counts them hears of their end with it.
         self._last_readable: dict[tuple[str, Key], CachedObject] = {}
         self._kinds = {each.kind.kind: each for each in kinds}
+        self._unreadable: dict[tuple[str, Key], int] = {}
         self.reflectors: dict[str, Reflector[CachedObject]] = {}
         for sync in self._kinds.values():
             self.reflectors[sync.kind.kind] = self._follow(client, sync, timing)
@@ -491,15 +492,31 @@ class SuperCaches:
                     before, after = change.old.json_bytes, change.value.json_bytes
                 case Deleted():
                     before = change.old.json_bytes
-                case _:
+                case DecodeFailed():
+                    self._note_unreadable(sync, change.key, change.size_bytes)
+                    continue
+                case UndecodableDeleted():
+                    self._note_unreadable(sync, change.key, 0)
                     continue
             namespace, name = change.key
+            self._note_unreadable(sync, change.key, 0)
             count = isinstance(change, Added) - isinstance(change, Deleted)
             if sync.scope is Scope.NAMESPACE:
                 namespace = name
             elif (change.old if isinstance(change, Deleted) else change.value).is_pod_tokens:
                 count = 0
             self.stored.add(namespace, kind, count, after - before)
+
+    def _note_unreadable(self, sync: KindSync, key: Key, size_bytes: int) -> None:
+        """Count an object that cannot be read with so many bytes; none where it can be, or is gone."""
+        kind = sync.kind.kind
+        before = self._unreadable.pop((kind, key), 0)
+        if size_bytes:
+            self._unreadable[kind, key] = size_bytes
+        if before != size_bytes:
+            namespace = key[1] if sync.scope is Scope.NAMESPACE else key[0]
+            count = bool(size_bytes) - bool(before)
+            self.stored.add_unreadable(namespace, kind, count, size_bytes - before)
 
     def _note_service(self, namespace: str, name: str, *, is_there: bool) -> None:
         found = self._service_names.setdefault(namespace, set())

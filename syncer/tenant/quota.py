@@ -52,7 +52,8 @@ class _Stored:
 
     @property
     def stored_bytes(self) -> int:
-        return self._totals().stored_bytes
+        totals = self._totals()
+        return totals.stored_bytes + totals.unreadable_bytes
 
     def count(self, name: str) -> int:
         kind = self._kinds.get(name)

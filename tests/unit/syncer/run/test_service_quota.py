@@ -23,7 +23,7 @@ from devkit.kube.storage import Object
 from syncer.sources.policies import SYNC_POLICIES
 from tenancy import keys
 from tests.unit.syncer import objects
-from tests.unit.syncer.planes import Plane, annotations_of
+from tests.unit.syncer.planes import Plane, annotations_of, grow
 from tests.unit.syncer.worlds import EVENTS, World, furnish, reports_of, running
 
 pytestmark = pytest.mark.asyncio
@@ -63,6 +63,27 @@ def _pod(name: str, cpu: str | None = None, *, count: int = 1) -> Object:
     resources: dict[str, Any] = {} if cpu is None else {"resources": {"requests": {"cpu": cpu}}}
     containers = [{"name": f"c{number}", "image": "i", **resources} for number in range(count)]
     return objects.pod(name, containers=containers)
+
+
+@pytest.mark.parametrize("resource", [CONFIG_MAPS, PODS, SERVICES], ids=str)
+async def test_what_cannot_be_read_counts(resource: Resource) -> None:
+    """A controller of the super cluster has given it so many labels; it counts until it is gone there."""
+    async with _limited(
+        objects.pod("o"), objects.service("o"), objects.config_map("o"), **{"vcnode.io/stored-bytes": "96Ki"}
+    ) as (world, plane):
+        plane.cluster.create(CONFIG_MAPS, objects.config_map("first", "x" * 20_000))
+        await asyncio.sleep(SOON_S)
+        assert "first" in _below(world, CONFIG_MAPS)
+        grow(world.super.storage, resource, "red-web", "o")
+        await asyncio.sleep(SOON_S)
+        plane.cluster.create(CONFIG_MAPS, objects.config_map("second", "x" * 20_000))
+        await asyncio.sleep(SOON_S)
+        assert "second" not in _below(world, CONFIG_MAPS)
+        assert _is_refused(plane, "second", "stored-bytes")
+        plane.storage.delete(resource, "web", "o")
+        world.super.storage.delete(resource, "red-web", "o")
+        await asyncio.sleep(SOON_S)
+        assert "second" in _below(world, CONFIG_MAPS)
 
 
 def _below(world: World, resource: Resource, prefix: str = "red-web") -> set[str]:
