@@ -59,6 +59,14 @@ class FakeView:
         unknown = self._unknown(Side.TENANT, kind, namespace, name)
         return unknown or _find(self.tenant_objects, kind, namespace, name)
 
+    def tenant_uid(self, kind: str, namespace: str, name: str) -> str | Unknown | None:
+        found = self.in_tenant(kind, namespace, name)
+        return found if found is None or isinstance(found, Unknown) else uid_of(found)
+
+    def tenant_keys(self, kind: str, namespace: str, name: str) -> Collection[str] | Unknown | None:
+        found = self.in_tenant(kind, namespace, name)
+        return found if found is None or isinstance(found, Unknown) else (found.get("data") or {}).keys()
+
     def in_super(self, kind: str, namespace: str, name: str) -> Object | Unknown | None:
         unknown = self._unknown(Side.SUPER, kind, namespace, name)
         return unknown or self._super_object(kind, namespace, name)

@@ -9,7 +9,7 @@ for long, and each reader's copy takes 10 us more.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import msgspec
 
@@ -117,6 +117,13 @@ class _SuperPod(msgspec.Struct, frozen=True):
 _SUPER_POD = msgspec.json.Decoder(_SuperPod)
 
 
+class _Data(msgspec.Struct, frozen=True):
+    data: dict[str, msgspec.Raw] | None = None
+
+
+_DATA = msgspec.json.Decoder(_Data)
+
+
 class CachedObject:
     """One object.
 
@@ -174,6 +181,10 @@ class CachedObject:
         return deep_json.decode(
             _OBJECT, pod_bodies.decompressed(self.body) if self._is_compressed else self.body
         )
+
+    def data_keys(self) -> Collection[str]:
+        """The keys of the `data` of a ConfigMap or Secret; the values are passed over."""
+        return (deep_json.decode(_DATA, self.body).data or {}).keys()
 
     def compress(self) -> None:
         """Keep less of it in memory. Only for kinds whose `body` has no other reader than `load`."""

@@ -78,6 +78,15 @@ class View(Protocol):
     def in_tenant(self, kind: str, namespace: str, name: str) -> Object | Unknown | None:
         """The tenant's object; None if there is none."""
 
+    def tenant_uid(self, kind: str, namespace: str, name: str) -> str | Unknown | None:
+        """The UID of the tenant's object, which is not read; None if there is none."""
+
+    def tenant_keys(self, kind: str, namespace: str, name: str) -> Collection[str] | Unknown | None:
+        """The keys of `data` of a tenant's ConfigMap or Secret; None if there is none.
+
+        Those of a plan have a bound together, beyond which further ones are `Unknown`.
+        """
+
     def in_super(self, kind: str, namespace: str, name: str) -> Object | Unknown | None:
         """The super object by its tenant namespace (empty: cluster-scoped); None if there is none."""
 

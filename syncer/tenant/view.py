@@ -23,6 +23,16 @@ from syncer.tenant.waits import ANY, Lookup
 from syncer.vnodes.desired import VNodeFacts
 from tenancy.super_namespaces import SuperNamespaceOwner
 
+# Of the ConfigMaps and Secrets whose keys one plan looks at: a byte that is passed takes 0.5 ns, and a key
+# 150. No process can be given variables of more than 6 MiB (execve(2): three quarters of 8).
+MAX_KEYS_WEIGHT = 12 << 20
+KEY_WEIGHT = 128
+TOO_MANY_KEYS = (
+    "the ConfigMaps and Secrets in `envFrom` of the pod's containers have more together than is looked at "
+    f"for one pod: {MAX_KEYS_WEIGHT >> 20} MiB, where each key counts as {KEY_WEIGHT} bytes more; "
+    "refer to less"
+)
+
 
 class TenantObjects(HasTenant, Protocol):
     """The part of a `TenantSession` that a view reads."""
@@ -54,6 +64,7 @@ class TenantView:
         self._super = super_cluster
         self._kinds = kinds
         self.looked: set[Lookup] = set()
+        self._keys_weight = 0
         self.unknown: set[Unknown] = set()
         """What was looked up, is there and cannot be read."""
 
@@ -80,6 +91,24 @@ class TenantView:
         if kind not in self._kinds:
             return None
         return self._loaded(Side.TENANT, (kind, namespace, name))
+
+    def tenant_uid(self, kind: str, namespace: str, name: str) -> str | Unknown | None:
+        self.looked.add((Side.TENANT, kind, namespace, name))
+        item = (kind, namespace, name)
+        found = self._session.caches.of_tenant(item)
+        return self._missing(Side.TENANT, item) if found is None else found.metadata.uid
+
+    def tenant_keys(self, kind: str, namespace: str, name: str) -> Collection[str] | Unknown | None:
+        self.looked.add((Side.TENANT, kind, namespace, name))
+        item = (kind, namespace, name)
+        found = self._session.caches.of_tenant(item)
+        if found is None:
+            return self._missing(Side.TENANT, item)
+        if self._keys_weight > MAX_KEYS_WEIGHT:
+            return self._note(Unknown(Side.TENANT, *item, TOO_MANY_KEYS))
+        keys = found.data_keys()
+        self._keys_weight += found.json_bytes + KEY_WEIGHT * len(keys)
+        return keys
 
     def in_super(self, kind: str, namespace: str, name: str) -> Object | Unknown | None:
         self.looked.add((Side.SUPER, kind, namespace, name))

@@ -142,9 +142,7 @@ class SourceKeys:
     def _keys_of(self, kind: str, name: str) -> frozenset[str]:
         where = (kind, name)
         if where not in self._found:
-            source = if_known(self._view.in_tenant(kind, self._namespace, name))
-            data = (source or {}).get("data")
-            keys = data if isinstance(data, dict) else {}
+            keys = if_known(self._view.tenant_keys(kind, self._namespace, name)) or ()
             self._found[where] = (
                 frozenset(filter(self._is_end, keys)) if self._sorted_ends else self._ends.intersection(keys)
             )

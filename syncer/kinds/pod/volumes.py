@@ -34,7 +34,7 @@ def missing_secret(tenant: Object, view: View) -> Wait | None:
         if not isinstance(source, dict) or source.get("optional"):
             continue
         name = str(source.get("secretName", ""))
-        found = view.in_tenant("Secret", namespace, name) if name else None
+        found = view.tenant_uid("Secret", namespace, name) if name else None
         if isinstance(found, Unknown):
             return found.wait()
         if name and found is None:

@@ -233,6 +233,14 @@ class SizedView:
         # Each is looked up once: what it has is read here, and not copied.
         return self._tenant_object(kind, name)
 
+    def tenant_uid(self, kind: str, namespace: str, name: str) -> str | Unknown | None:
+        found = self.in_tenant(kind, namespace, name)
+        return found if found is None or isinstance(found, Unknown) else str(found["metadata"].get("uid", ""))
+
+    def tenant_keys(self, kind: str, namespace: str, name: str) -> Collection[str] | Unknown | None:
+        found = self.in_tenant(kind, namespace, name)
+        return found if found is None or isinstance(found, Unknown) else (found.get("data") or {}).keys()
+
     def in_super(self, kind: str, namespace: str, name: str) -> Object | Unknown | None:
         return copy.deepcopy(self._super_object(kind, name))
 

@@ -10,6 +10,7 @@ from daemonkit.kube.resources import ENDPOINT_SLICES, NAMESPACES, NODES, PODS, S
 from devkit.kube.storage import Object
 from syncer.kinds.persistent_volume import KIND as VOLUME
 from syncer.kinds.pod.volumes import token_secret_name
+from syncer.tenant import view
 from tenancy import keys
 from tests.unit.syncer import objects
 from tests.unit.syncer.planes import Plane, grow, refused
@@ -353,3 +354,22 @@ def _all(value: Object) -> list[str]:
     """The addresses of Endpoints or of a slice."""
     found = [address for each in value.get("endpoints") or () for address in each["addresses"]]
     return found + [each["ip"] for subset in value.get("subsets") or () for each in subset["addresses"]]
+
+
+async def test_keys_that_one_pod_looks_at_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """100 ConfigMaps of 20 000 keys took 0.3 s in one plan. Of a Secret in a volume nothing is read."""
+    monkeypatch.setattr(view, "MAX_KEYS_WEIGHT", 2_000)
+    maps = [{"configMapRef": {"name": f"c{number}"}} for number in range(4)]
+    pods = [objects.pod(name) for name in ("few", "much")]
+    for pod, count in zip(pods, (1, 4), strict=True):
+        pod["spec"]["containers"][0]["envFrom"] = maps[:count]
+    async with synced_tenant(*(objects.config_map(f"c{n}", "x" * 1_500) for n in range(4)), *pods) as (
+        world,
+        plane,
+    ):
+        await asyncio.sleep(20)
+        assert {name for _, name in world.super.objects(PODS)} == {"few"}
+        conditions = plane.objects(PODS)["web", "much"]["status"]["conditions"]
+        message = next(each["message"] for each in conditions if each["type"] == "vcnode.io/Synced")
+        assert "ConfigMap web/c" in message
+        assert "refer to less" in message

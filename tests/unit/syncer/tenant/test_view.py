@@ -41,6 +41,14 @@ _LOOKS: dict[str, tuple[Lookup, Callable[[TenantView], object]]] = {
         (Side.TENANT, "Secret", "web", "x"),
         lambda view: view.in_tenant("Secret", "web", "x"),
     ),
+    "tenant_uid": (
+        (Side.TENANT, "Secret", "web", "x"),
+        lambda view: view.tenant_uid("Secret", "web", "x"),
+    ),
+    "tenant_keys": (
+        (Side.TENANT, "Secret", "web", "x"),
+        lambda view: view.tenant_keys("Secret", "web", "x"),
+    ),
     "in_super": (
         (Side.SUPER, "Service", "web", "s"),
         lambda view: view.in_super("Service", "web", "s"),
