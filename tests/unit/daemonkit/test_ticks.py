@@ -24,6 +24,14 @@ def test_ticks_are_multiples_of_the_interval(now_s: float, interval_s: float, ex
     assert next_tick_s(now_s, interval_s) == expected_s
 
 
+@pytest.mark.parametrize(
+    ("now_s", "behind_s", "expected_s"),
+    [(7.3, 0, 10.0), (7.3, 1, 11.0), (7.3, 3, 8.0), (8.0, 3, 13.0), (7.9999999, 3, 13.0), (1.0, 4, 4.0)],
+)
+def test_some_are_looked_after_behind_others(now_s: float, behind_s: int, expected_s: float) -> None:
+    assert next_tick_s(now_s, 5.0, behind_s) == expected_s
+
+
 @given(st.floats(0.0, 1e7), st.sampled_from([0.25, 1.0, 5.0, 60.0]))
 def test_no_wait_is_longer_than_the_interval_or_almost_none(now_s: float, interval_s: float) -> None:
     wait_s = next_tick_s(now_s, interval_s) - now_s
