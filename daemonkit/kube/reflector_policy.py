@@ -10,7 +10,9 @@ The rules in words:
   server sends no bookmarks of a kind that had no event since it started, up to ten minutes long
   (k8s.io/apiserver, storage/cacher: dispatchEvents; seen with 1.34).
 - Only a watch after one that was of use may be long. Of others the server is asked to end them before they
-  would be taken for half open: a connection that ends so serves the next request, without a handshake.
+  would be taken for half open: a connection that ends so serves the next request, without a handshake. And
+  so it is of all watches of a kind of which one has been taken for half open: of some kinds a server sends a
+  bookmark before it ends a watch, and none for minutes in a long one (seen with 1.34).
 - Failures in a row back off exponentially. Those that lead from a watch to a list are counted until a watch
   has been of use. Otherwise a working list before a failing watch would make a tight loop.
 - What the server asks for (Retry-After) is honoured, within reason.
@@ -129,13 +131,15 @@ class Progress:
     """Where a reflector is: the step under way, and what went before it.
 
     `failures` in a row of anything; `relists` that watches led to, and `silent_watches`, watches that
-    brought nothing, since a watch was last of use.
+    brought nothing, since a watch was last of use. It `is_quiet` once a watch was taken for half open: until
+    the next list no watch is long.
     """
 
     step: Step = START
     failures: int = 0
     relists: int = 0
     silent_watches: int = 0
+    is_quiet: bool = False
 
 
 def after(progress: Progress, outcome: Outcome, jitter: float) -> Progress:
@@ -147,13 +151,14 @@ def after(progress: Progress, outcome: Outcome, jitter: float) -> Progress:
         case Absent():
             return Progress(Step(Action.LIST, spread_s(ABSENT_S, jitter), is_fresh=True))
         case Ended(_, is_useful=True):
-            return Progress(replace(again, is_long=True))
+            return Progress(replace(again, is_long=not progress.is_quiet), is_quiet=progress.is_quiet)
         case Ended(lasted_s):
             if lasted_s >= SHORT_WATCH_S:
                 return _silent(progress, 0.0)
             return _failed(progress, again, jitter)
         case Stalled(is_useful):
-            return _silent(Progress(again) if is_useful else progress, pause_s(1, jitter))
+            quiet = replace(Progress(again) if is_useful else progress, is_quiet=True)
+            return _silent(quiet, pause_s(1, jitter))
         case Garbage():
             return _relist(progress, jitter)
         case Regressed():
@@ -210,4 +215,5 @@ def _silent(progress: Progress, delay_s: float) -> Progress:
     silent_watches = progress.silent_watches + 1
     if silent_watches >= MAX_SILENT_WATCHES:
         return Progress(Step(Action.LIST, delay_s))
-    return Progress(Step(Action.WATCH, delay_s), relists=progress.relists, silent_watches=silent_watches)
+    step = Step(Action.WATCH, delay_s)
+    return Progress(step, 0, progress.relists, silent_watches, progress.is_quiet)

@@ -24,6 +24,7 @@ from daemonkit.kube.reflector_policy import (
 from daemonkit.kube.resources import Status, StatusCause, StatusDetails
 
 LIST, WATCH = Action.LIST, Action.WATCH
+QUIET = True
 FIRST_S, SECOND_S = 0.25, 0.5  # The back-off after one and after two failures, without jitter.
 
 
@@ -59,9 +60,20 @@ def watching(delay_s: float = 0.0, *, is_long: bool = False) -> Step:
         (Progress(watching()), Ended(0.1, is_useful=False), Progress(watching(FIRST_S), 1)),
         (Progress(watching(), 1), Ended(0.1, is_useful=False), Progress(watching(SECOND_S), 2)),
         # Half open: reconnect, at the same version.
-        (Progress(watching(), 5), Stalled(is_useful=False), Progress(watching(FIRST_S), 0, 0, 1)),
-        (Progress(watching(), 0, 0, 2), Stalled(is_useful=True), Progress(watching(FIRST_S), 0, 0, 1)),
+        (Progress(watching(), 5), Stalled(is_useful=False), Progress(watching(FIRST_S), 0, 0, 1, QUIET)),
+        (Progress(watching(), 0, 0, 2), Stalled(is_useful=True), Progress(watching(FIRST_S), 0, 0, 1, QUIET)),
         (Progress(watching(), 0, 0, 2), Stalled(is_useful=False), Progress(listing(FIRST_S))),
+        # From then on no watch is long, until the next list.
+        (
+            Progress(watching(), 0, 0, 1, QUIET),
+            Ended(70.0, is_useful=True),
+            Progress(watching(), 0, 0, 0, QUIET),
+        ),
+        (
+            Progress(watching(), 0, 0, 0, QUIET),
+            Ended(70.0, is_useful=False),
+            Progress(watching(), 0, 0, 1, QUIET),
+        ),
         # Gone: list at once, whatever failed before, but only once.
         (Progress(watching()), refused(410), Progress(listing(), 0, 1)),
         (Progress(watching(), 7), refused(410), Progress(listing(), 0, 1)),
