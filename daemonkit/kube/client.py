@@ -10,7 +10,7 @@ import contextlib
 import math
 import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol
@@ -22,7 +22,7 @@ from daemonkit import os_errors
 from daemonkit.kube.byte_budget import OverBudgetError
 from daemonkit.kube.connection import BrokenPeerError, Connection, WaitingBytes, dial
 from daemonkit.kube.credentials import Credentials, Current
-from daemonkit.kube.http1 import Head, HttpError, Reply, request
+from daemonkit.kube.http1 import Head, HttpError, Reply, field_lines, request
 from daemonkit.kube.kubeconfig import load
 from daemonkit.kube.resources import Status
 from daemonkit.remedies import Cause, Fault, Hop, cause_of_status
@@ -94,6 +94,15 @@ class _Idle:
     tls: ssl.SSLContext | None
     connection: Connection
     expires_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Heads:
+    """What requests with these credentials have in common: the path of the server, and header fields."""
+
+    current: Current
+    path: str
+    fields: str = field(repr=False)
 
 
 class _Deadlines:
@@ -220,6 +229,7 @@ class Client:
         self._expiry: asyncio.TimerHandle | None = None
         self._peers: dict[str, None] = {}
         self._peers_of = ""
+        self._heads: _Heads | None = None
 
     @classmethod
     def from_kubeconfig(cls, path: Path, *, user_agent: str = "vcnode", max_idle: int = MAX_IDLE) -> "Client":
@@ -296,10 +306,9 @@ class Client:
         deadlines = _Deadlines(REQUEST_TIMEOUT_S, REQUEST_TIMEOUT_S)
         repeats = body is None or self._repeats_writes if can_repeat is None else can_repeat
         now = self._credentials.current()
-        server = now.access.server
-        place = urlsplit(server)
-        fields = {"Host": place.netloc, "User-Agent": self._user_agent, **_headers(now, body, content_type)}
-        data = request(method, place.path + path, params or {}, fields, body)
+        heads = self._heads_of(now)
+        fields = heads.fields if body is None else f"{heads.fields}Content-Type: {content_type}\r\n"
+        data = request(method, heads.path + path, params or {}, fields, body)
         answer = await self._answer(now, data, deadlines, before_send, can_repeat=repeats)
         try:
             content = await answer.body(deadlines, limit_bytes, self._received)
@@ -307,10 +316,15 @@ class Client:
                 raise AnswerTooLargeError(f"a response of more than {limit_bytes} bytes")
             return content
         except UnreachableError as error:
-            error.server = error.server or server
+            error.server = error.server or now.access.server
             raise
         finally:
             self._done(now, answer)
+
+    def _heads_of(self, now: Current) -> "_Heads":
+        if self._heads is None or self._heads.current is not now:
+            self._heads = _heads(now, self._user_agent)
+        return self._heads
 
     @contextlib.asynccontextmanager
     async def stream(
@@ -324,9 +338,8 @@ class Client:
         """
         deadlines = _Deadlines(idle_timeout_s, timeout_s)
         now = self._credentials.current()
-        place = urlsplit(now.access.server)
-        fields = {"Host": place.netloc, "User-Agent": self._user_agent, **_headers(now, None, "")}
-        data = request("GET", place.path + path, params, fields, None)
+        heads = self._heads_of(now)
+        data = request("GET", heads.path + path, params, heads.fields, None)
         answer = await self._answer(now, data, deadlines, None, can_repeat=True)
         try:
             yield answer.chunks(deadlines)
@@ -350,6 +363,7 @@ class Client:
         try:
             answer = await self._ask(now, data, deadlines, before_send, can_repeat=can_repeat)
         except (OSError, HttpError) as error:
+            self._credentials.look_again()
             raise _unreachable(error, server) from None
         except UnreachableError as error:
             error.server = error.server or server
@@ -360,6 +374,7 @@ class Client:
             if answer.head.status == 401:
                 # The files may have changed without a trace in their metadata.
                 self._credentials.reload()
+                self._credentials.look_again()
             # Not by a variable: an exception refers to the frames that it passes, and the answer and its
             # connection would be garbage of a circle.
             raise await _error(answer, deadlines)
@@ -398,9 +413,10 @@ class Client:
         return await _asked(now.access.server, connection, data, deadlines, before_send)
 
     def _kept(self, now: Current) -> Connection | None:
-        for idle in reversed(self._idle):
+        for at in range(len(self._idle) - 1, -1, -1):
+            idle = self._idle[at]
             if idle.server == now.access.server and idle.tls is now.tls:
-                self._idle.remove(idle)
+                del self._idle[at]
                 if idle.connection.is_quiet:
                     return idle.connection
                 idle.connection.close()
@@ -459,14 +475,18 @@ async def _asked(
         raise
 
 
-def _headers(now: Current, body: bytes | None, content_type: str) -> dict[str, str]:
+def _heads(now: Current, user_agent: str) -> _Heads:
+    place = urlsplit(now.access.server)
     # No compression: it saves bytes on the wire for CPU on both ends, and watches have none.
-    headers = {"Accept": "application/json", "Accept-Encoding": "identity"}
-    if body is not None:
-        headers["Content-Type"] = content_type
+    fields = {
+        "Host": place.netloc,
+        "User-Agent": user_agent,
+        "Accept": "application/json",
+        "Accept-Encoding": "identity",
+    }
     if now.token is not None:
-        headers["Authorization"] = f"Bearer {now.token}"
-    return headers
+        fields["Authorization"] = f"Bearer {now.token}"
+    return _Heads(now, place.path, field_lines(fields))
 
 
 async def _error(answer: _OpenReply, deadlines: _Deadlines) -> ApiError:

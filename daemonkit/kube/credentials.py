@@ -2,12 +2,14 @@
 """The credentials of a client, read again when their files change.
 
 Tokens of service accounts live an hour, client certificates some days, and both are replaced by
-writing files. Before each request the files are looked at (a stat each); what changed is read
-whole, and what does not parse leaves the old in use until it changes again.
+writing files. Before a request the files are looked at (a stat each), once a second at most; what changed is
+read whole, and what does not parse leaves the old in use until it changes again.
 """
 
+import math
 import os
 import ssl
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +21,9 @@ _log = logs.get(__name__)
 
 # Tokens are below 2 KB; a file of another kind named by mistake must not fill the memory.
 _MAX_FILE_BYTES = 1024 * 1024
+# Who replaces credentials does so long before the old ones end, and after a request that failed the next one
+# looks at once. A stat takes 3 us, and each pod some requests.
+LOOK_EVERY_S = 1.0
 
 _Stamp = tuple[tuple[int, int, int, int] | None, ...]
 
@@ -42,22 +47,38 @@ class Credentials:
     Raises CredentialsError if they cannot be used at the start.
     """
 
-    def __init__(self, load: Callable[[], Access], *, watched: tuple[Path, ...] = ()) -> None:
+    def __init__(
+        self,
+        load: Callable[[], Access],
+        *,
+        watched: tuple[Path, ...] = (),
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._load = load
         self._watched = watched
+        self._clock = clock
+        self._looked_at_s = clock()
         self._current = self._read()
         self._stamp = self._stamp_of(self._current.access)
         # Once more: what changed between reading and looking would not be noticed later.
         self._current = self._read()
 
     def current(self) -> Current:
-        """The credentials to use now."""
+        """The credentials to use now: those that were there a second ago, or later."""
+        now_s = self._clock()
+        if now_s - self._looked_at_s < LOOK_EVERY_S:
+            return self._current
+        self._looked_at_s = now_s
         # The stamp is taken before reading: a file that changes meanwhile is read once more.
         stamp = self._stamp_of(self._current.access)
         if stamp != self._stamp:
             self._stamp = stamp
             self.reload()
         return self._current
+
+    def look_again(self) -> None:
+        """A request with them failed: the next one looks at the files, whenever the last one did."""
+        self._looked_at_s = -math.inf
 
     def reload(self) -> None:
         """Read everything again; log a failure and keep the old."""

@@ -66,7 +66,7 @@ class LineSplitter:
             raise GarbageError(f"an event of more than {self._max_line_bytes} bytes")
         if not ends:
             return []
-        if any(len(each) > self._max_line_bytes for each in ends):
+        if max(map(len, ends)) > self._max_line_bytes:
             raise GarbageError(f"an event of more than {self._max_line_bytes} bytes")
         lines = [bytes(self._pending), *ends]
         self._pending = bytearray(lines.pop())

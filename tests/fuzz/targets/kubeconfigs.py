@@ -55,9 +55,8 @@ def _check_url(url: str) -> None:
 
 def _check_request(url: str, token: str) -> None:
     parts = urlsplit(url)
-    sent = http1.request(
-        "GET", f"{parts.path}/api", {}, {"Host": parts.netloc, "Authorization": f"Bearer {token}x"}, None
-    )
+    fields = http1.field_lines({"Host": parts.netloc, "Authorization": f"Bearer {token}x"})
+    sent = http1.request("GET", f"{parts.path}/api", {}, fields, None)
     server = h11.Connection(h11.SERVER)
     server.receive_data(sent)
     event = server.next_event()

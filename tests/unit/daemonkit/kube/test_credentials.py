@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 import functools
+import itertools
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from daemonkit.kube.credentials import Credentials, CredentialsError
+from daemonkit.kube.credentials import LOOK_EVERY_S, Credentials, CredentialsError
 from daemonkit.kube.kubeconfig import Access, load
 from devkit.kube.wire import kubeconfig
 from devkit.pki import Authority, Leaf
@@ -21,6 +23,11 @@ def authority() -> Authority:
 @pytest.fixture(scope="module")
 def leaf(authority: Authority) -> Leaf:
     return authority.issue("reader", usages=["client"])
+
+
+def seconds() -> Callable[[], float]:
+    """A clock by which a second has gone by at each look."""
+    return itertools.count().__next__
 
 
 def files(directory: Path, authority: Authority, leaf: Leaf) -> Access:
@@ -53,7 +60,7 @@ def test_loopback_needs_no_tls() -> None:
 def test_a_token_is_read_again_when_its_file_changes(tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("first\n")
-    credentials = Credentials(lambda: Access("http://127.0.0.1:1", token_file=token))
+    credentials = Credentials(lambda: Access("http://127.0.0.1:1", token_file=token), clock=seconds())
     assert credentials.current().token == "first"
     token.write_text("second, which no header may have")
     assert credentials.current().token == "first"
@@ -65,13 +72,33 @@ def test_a_token_is_read_again_when_its_file_changes(tmp_path: Path) -> None:
     assert credentials.current().token == "third"
 
 
+def test_files_are_looked_at_once_a_second(tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("first")
+    now = 5.0
+    credentials = Credentials(lambda: Access("http://127.0.0.1:1", token_file=token), clock=lambda: now)
+    token.write_text("second")
+    now += LOOK_EVERY_S / 2
+    assert credentials.current().token == "first"
+    now += LOOK_EVERY_S / 2
+    assert credentials.current().token == "second"
+    token.write_text("third")
+    assert credentials.current().token == "second"
+    credentials.reload()  # as after an answer of 401
+    assert credentials.current().token == "third"
+    token.write_text("fourth")
+    credentials.look_again()
+    assert credentials.current().token == "fourth"
+
+
 def test_a_token_of_a_projected_volume_is_followed(tmp_path: Path) -> None:
     """Kubelet writes a new directory and renames a link to it (pkg/volume/util/atomic_writer.go)."""
     for version in ("old", "new"):
         (tmp_path / version).mkdir()
         (tmp_path / version / "token").write_text(version)
     (tmp_path / "..data").symlink_to("old")
-    credentials = Credentials(lambda: Access("http://127.0.0.1:1", token_file=tmp_path / "..data" / "token"))
+    access = Access("http://127.0.0.1:1", token_file=tmp_path / "..data" / "token")
+    credentials = Credentials(lambda: access, clock=seconds())
     assert credentials.current().token == "old"
     (tmp_path / "..tmp").symlink_to("new")
     (tmp_path / "..tmp").rename(tmp_path / "..data")
@@ -80,7 +107,7 @@ def test_a_token_of_a_projected_volume_is_followed(tmp_path: Path) -> None:
 
 def test_a_certificate_is_used_when_its_key_matches(tmp_path: Path, authority: Authority, leaf: Leaf) -> None:
     access = files(tmp_path, authority, leaf)
-    credentials = Credentials(lambda: access)
+    credentials = Credentials(lambda: access, clock=seconds())
     first = credentials.current().tls
     assert credentials.current().tls is first
     renewed = authority.issue("reader", usages=["client"])
@@ -96,7 +123,7 @@ def test_a_certificate_is_used_when_its_key_matches(tmp_path: Path, authority: A
 def test_a_replaced_kubeconfig_is_followed(tmp_path: Path, authority: Authority, leaf: Leaf) -> None:
     path = tmp_path / "kubeconfig"
     path.write_text(kubeconfig(SERVER, authority.cert_pem, leaf))
-    credentials = Credentials(lambda: load(path), watched=(path,))
+    credentials = Credentials(lambda: load(path), watched=(path,), clock=seconds())
     assert credentials.current().access.server == SERVER
     path.write_text("half a kubeco")
     assert credentials.current().access.server == SERVER

@@ -16,6 +16,7 @@ from daemonkit.kube.http1 import (
     MIN_CHUNK_BYTES,
     HttpError,
     Reply,
+    field_lines,
     request,
 )
 
@@ -34,12 +35,12 @@ def read(parts: Sequence[bytes], *, is_ended: bool = False) -> tuple[Reply, byte
 
 
 def test_a_request_is_written_in_full() -> None:
-    fields = {"Host": "x:6443", "Accept": "application/json"}
+    fields = field_lines({"Host": "x:6443", "Accept": "application/json"})
     assert request("GET", "/api/v1/pods", {"labelSelector": "!a,b=c", "limit": "5"}, fields, None) == (
         b"GET /api/v1/pods?labelSelector=%21a%2Cb%3Dc&limit=5 HTTP/1.1\r\n"
         b"Host: x:6443\r\nAccept: application/json\r\n\r\n"
     )
-    assert request("POST", "/x", {}, {"Host": "y"}, b"{}") == (
+    assert request("POST", "/x", {}, field_lines({"Host": "y"}), b"{}") == (
         b"POST /x HTTP/1.1\r\nHost: y\r\nContent-Length: 2\r\n\r\n{}"
     )
 
@@ -47,7 +48,7 @@ def test_a_request_is_written_in_full() -> None:
 @pytest.mark.parametrize("target", ["/a b", "/a\r\nX: y", "/a\nb", "/a\0", "/\u00fc", "/\x7f", ""])
 def test_no_target_has_more_than_one_request(target: str) -> None:
     with pytest.raises(ValueError, match="the target of a request is not printable ASCII without spaces"):
-        request("GET", target, {}, {"Host": "x"}, None)
+        request("GET", target, {}, field_lines({"Host": "x"}), None)
 
 
 @pytest.mark.parametrize(("data", "is_reusable"), [(PLAIN, True), (CHUNKED, True), (INFORMED, True)])
