@@ -223,12 +223,6 @@ class Account(FairShare):
                 break
         return None
 
-    def _may_go_on(self, turns: "Turns[Account]") -> bool:
-        if self._debt_ns:
-            turns.add_debt(self, self._debt_ns)
-            self._debt_ns = 0
-        return turns.may_go_on(self)
-
     def steps(self, coro: Coroutine[Any, Any, T]) -> Generator[Any, Any, T]:
         """Resume `coro` until it ends."""
         scheduler, send = self._scheduler, coro.send
@@ -244,8 +238,11 @@ class Account(FairShare):
                     returned: T = end.value
                     return returned
             else:
-                must_wait = self._is_open and not isinstance(error, asyncio.CancelledError)
-                if must_wait and not self._may_go_on(turns):
+                if self._debt_ns:
+                    turns.add_debt(self, self._debt_ns)
+                    self._debt_ns = 0
+                is_cancelled = error is not None and isinstance(error, asyncio.CancelledError)
+                if self._is_open and not is_cancelled and not turns.may_go_on(self):
                     waiter = _Turn(scheduler.slices, asyncio.get_running_loop())
                     self._waiters.append(waiter)
                     turns.wait(self)
@@ -276,12 +273,15 @@ class Account(FairShare):
                     self.used_ns += took_ns
                     if self._is_open and turns.charge(self, took_ns):
                         scheduler.have_next_slice()
-                # Work in steps is for the same tenants, until it waits for something else or they have paid.
-                is_unpaid = found is None and self._shared_ns <= 0
-                carried_ns = took_ns - self._shared_ns if is_unpaid else 0
-                if found is None and self._is_open and not turns.may_go_on(self):
-                    error = None
-                    continue  # a sleep of 0 s: to wait for a turn is one
+                carried_ns = 0
+                if found is None:  # a sleep of 0 s
+                    if self._shared_ns <= 0:
+                        # Work in steps is for the same tenants, until it waits for something else or they
+                        # have paid.
+                        carried_ns = took_ns - self._shared_ns
+                    if self._is_open and not turns.may_go_on(self):
+                        error = None
+                        continue  # to wait for a turn is such a sleep
             try:
                 yield found
                 error = None

@@ -51,6 +51,11 @@ class Limit:
     max_bytes: int
     max_entries: int | None = None
 
+    @property
+    def quiet_bytes(self) -> int:
+        """With no more bytes than this it exceeds nothing: each entry has one, and a comma."""
+        return self.max_bytes if self.max_entries is None else min(self.max_bytes, 2 * self.max_entries)
+
 
 _METADATA = (
     # Keys and values are bounded one by one (317 and 63 characters), their number is not.
@@ -115,13 +120,17 @@ class ObjectLimits:
 
     def __init__(self, limits: Iterable[Limit], free_bytes: int = FREE_BYTES) -> None:
         self._free_bytes = free_bytes
-        self._limits = tuple((limit, tuple(limit.path.split("."))) for limit in limits)
         tree: dict[str, Any] = {}
-        for _, path in self._limits:
+        groups: dict[tuple[str, ...], list[tuple[str, int, Limit]]] = {}
+        for limit in limits:
+            *above, last = limit.path.split(".")
             place = tree
-            for name in path[:-1]:
+            for name in above:
                 place = place.setdefault(name, {})
-            place[path[-1]] = None
+            place[last] = None
+            groups.setdefault(tuple(above), []).append((last, limit.quiet_bytes, limit))
+        # By the object that has the fields: most objects lack most of them.
+        self._groups = tuple((above, tuple(found)) for above, found in groups.items())
         self._outline: msgspec.json.Decoder[Any] = msgspec.json.Decoder(_outline(tree))
         self._list = msgspec.json.Decoder(list[msgspec.Raw])
         self._map = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -135,20 +144,27 @@ class ObjectLimits:
             return f"{TOO_LARGE}it has more than {MAX_OBJECT_BYTES} bytes"
         try:
             outline = deep_json.decode(self._outline, raw)
-            for limit, path in self._limits:
-                found = _at(outline, path)
-                if len(found) > limit.max_bytes:
-                    return f"{TOO_LARGE}{limit.path} has more than {limit.max_bytes} bytes"
-                if limit.max_entries is not None and self._has_more(found, limit.max_entries):
-                    return f"{TOO_LARGE}{limit.path} has more than {limit.max_entries} entries"
+            for above, limits in self._groups:
+                part = _at(outline, above)
+                if part is None:
+                    continue
+                for name, quiet_bytes, limit in limits:
+                    found = getattr(part, name)
+                    if len(found) > quiet_bytes and (excess := self._excess_of(limit, found)):
+                        return excess
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             pass  # the full decoding reports the error with its place
         return None
 
+    def _excess_of(self, limit: Limit, found: msgspec.Raw) -> str | None:
+        if len(found) > limit.max_bytes:
+            return f"{TOO_LARGE}{limit.path} has more than {limit.max_bytes} bytes"
+        if limit.max_entries is not None and self._has_more(found, limit.max_entries):
+            return f"{TOO_LARGE}{limit.path} has more than {limit.max_entries} entries"
+        return None
+
     def _has_more(self, found: msgspec.Raw, most: int) -> bool:
-        """Whether a list or a map has more entries than this. Nearly all have too few bytes, or commas."""
-        if len(found) <= 2 * most:
-            return False
+        """Whether a list or a map has more entries than this. Nearly all have too few commas."""
         content = bytes(found)
         if len(content) - len(content.translate(None, b",")) < most:
             return False
@@ -173,10 +189,13 @@ def _outline(tree: Mapping[str, Any]) -> type[msgspec.Struct]:
     return msgspec.defstruct("Outline", fields, frozen=True)
 
 
-def _at(outline: Any, path: tuple[str, ...]) -> msgspec.Raw:
+def _at(outline: Any, path: tuple[str, ...]) -> Any:
+    """What has the fields; None if the object lacks it."""
     for name in path:
-        outline = getattr(outline, name, None)
-    return _NOTHING if outline is None else outline
+        outline = getattr(outline, name)
+        if outline is None:
+            return None
+    return outline
 
 
 _OF_ALL = ObjectLimits(_METADATA)
