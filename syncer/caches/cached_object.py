@@ -170,10 +170,10 @@ class CachedObject:
     def size_bytes(self) -> int:
         """What it takes, at most: of what stands beside the body a server bounds nothing."""
         own = self.metadata
-        size = len(self.body) + len(own.name) + len(own.namespace) + len(own.uid) + len(own.resource_version)
-        size += len(self.node) + len(self.tenant_uid) + len(self.claim_namespace)
-        for each in self.addresses:
-            size += _ADDRESS_BYTES + len(each)
+        texts = own.name, own.namespace, own.uid, own.resource_version, self.node, self.tenant_uid
+        size = len(self.body) + len(self.claim_namespace) + sum(map(len, texts))
+        if addresses := self.addresses:
+            size += _ADDRESS_BYTES * len(addresses) + sum(map(len, addresses))
         return size
 
     def load(self) -> Object:

@@ -16,21 +16,23 @@ Object = dict[str, Any]
 FOREIGN_FIELDS = "foreignFields"
 """Of a super object's metadata, in the place of `managedFields`: see `syncer.core.field_ownership`."""
 
-# What the API server or the tenant's controllers own: never carried to the other side.
-_SERVER_FIELDS = (
-    "selfLink",
-    "uid",
-    "resourceVersion",
-    "generation",
-    "creationTimestamp",
-    "deletionTimestamp",
-    "deletionGracePeriodSeconds",
-    "ownerReferences",
-    "finalizers",
-    "clusterName",
-    "managedFields",
-    FOREIGN_FIELDS,
+SERVER_FIELDS = frozenset(
+    {
+        "selfLink",
+        "uid",
+        "resourceVersion",
+        "generation",
+        "creationTimestamp",
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+        "ownerReferences",
+        "finalizers",
+        "clusterName",
+        "managedFields",
+        FOREIGN_FIELDS,
+    }
 )
+"""Of metadata, what the API server or the tenant's controllers own: never carried to the other side."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,9 +106,8 @@ def text_of_value(value: Any) -> str:
 def without_server_fields(value: Mapping[str, Any]) -> Object:
     """A deep copy without the fields of metadata that belong to one API server, and without status."""
     found: Object = copied({name: field for name, field in value.items() if name != "status"})
-    meta = found.setdefault("metadata", {})
-    for name in _SERVER_FIELDS:
-        meta.pop(name, None)
+    meta = found.get("metadata", {})
+    found["metadata"] = {name: each for name, each in meta.items() if name not in SERVER_FIELDS}
     return found
 
 

@@ -469,6 +469,15 @@ def _field(path: str, below: str) -> Field:
 FIELDS: Mapping[str, Mapping[str, Field]] = fields_by_type(_TYPES, _field)
 """By type and name."""
 
+# Of each type: the names of its fields, and the types of those that have one.
+_NAMES: Mapping[str, tuple[frozenset[str], Mapping[str, str]]] = {
+    type_name: (
+        frozenset(fields),
+        {name: field.type_name for name, field in fields.items() if field.type_name},
+    )
+    for type_name, fields in FIELDS.items()
+}
+
 
 def refusals(kind: str, tenant: Object, allowed: Patterns) -> tuple[Refusal, ...]:
     """The fields that are not known. `allowed` are paths such as `Pod.spec.containers.newField`.
@@ -497,11 +506,12 @@ def _unknown(kind: str, tenant: Object) -> Iterator[tuple[str, str]]:
             continue
         if type(value) is not dict:
             continue  # the super cluster's API server refuses it
-        fields = FIELDS[type_name]
-        for name, below in value.items():
-            field = fields.get(name)
-            where = f"{path}.{name}" if path else name
-            if field is None:
-                yield f"{path}.{shown(name)}" if path else shown(name), f"{plain}.{shown(name)}"
-            elif field.type_name and below is not None:
-                waiting.append((where, f"{plain}.{name}", field.type_name, below))
+        known, typed = _NAMES[type_name]
+        if not value.keys() <= known:
+            for name in value:
+                if name not in known:
+                    yield f"{path}.{shown(name)}" if path else shown(name), f"{plain}.{shown(name)}"
+        for name in value:
+            if name in typed and (below := value[name]) is not None:
+                where = f"{path}.{name}" if path else name
+                waiting.append((where, f"{plain}.{name}", typed[name], below))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the rest of the syncer asks before it writes, and the answer of a process without replicas."""
 
-import asyncio
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Protocol
 
 
@@ -12,7 +12,7 @@ class Write(Protocol):
         """Whether it may go out now. Ask with nothing awaited between the answer and the sending."""
 
     @property
-    def deadline(self) -> asyncio.Timeout:
+    def deadline(self) -> AbstractAsyncContextManager[object]:
         """To be entered around the request: it expires when the tenant may be another process's."""
 
     def end(self) -> None:
@@ -42,17 +42,19 @@ class SoleOwner:
         return True
 
     def begin_write(self, tenant: str) -> "_OwnWrite":
-        return _OwnWrite()
+        return _OWN_WRITE
 
 
 class _OwnWrite:
     """A write that nobody can take away."""
 
-    def __init__(self) -> None:
-        self.deadline = asyncio.timeout(None)
+    deadline: AbstractAsyncContextManager[object] = nullcontext()
 
     def may_send(self) -> bool:
         return True
 
     def end(self) -> None:
         pass
+
+
+_OWN_WRITE = _OwnWrite()

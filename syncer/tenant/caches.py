@@ -130,17 +130,17 @@ class TenantCaches:
         """
         kind, namespace, name = item
         sync = self._kinds[kind]
-        objects = self._super.objects(kind)
-        if sync.scope is Scope.NAMESPACE:
-            super_name = self._namespaces.super_name(name)
-            return None if super_name is None else objects.get(("", super_name))
-        if sync.scope in (Scope.NAMESPACED, Scope.SYSTEM):
-            super_name = self._namespaces.owned(SYSTEM_NAMESPACE if sync.scope is Scope.SYSTEM else namespace)
+        scope, objects = sync.scope, self._super.objects(kind)
+        if scope is Scope.NAMESPACED or scope is Scope.SYSTEM:
+            super_name = self._namespaces.owned(namespace if scope is Scope.NAMESPACED else SYSTEM_NAMESPACE)
             found = None if super_name is None else objects.get((super_name, sync.super_name(name)))
             # An Event that came before its namespace was known to be a tenant's has no body.
             return found if found is None or found.body or found.verified_with is not None else None
+        if scope is Scope.NAMESPACE:
+            super_name = self._namespaces.super_name(name)
+            return None if super_name is None else objects.get(("", super_name))
         found = objects.get(("", name))
-        if found is not None and sync.scope is Scope.CLAIMED:
+        if found is not None and scope is Scope.CLAIMED:
             return found if self._namespaces.owns(found.claim_namespace) else None
         return found
 
@@ -150,6 +150,9 @@ class TenantCaches:
 
     def unreadable(self, item: SyncKey) -> tuple[Side, DecodeFailed] | None:
         """The side whose object is there and cannot be read, or is too large; None if both can be."""
+        own = self.reflectors.get(item[0])
+        if not (self._super.reflectors[item[0]].decode_failures or (own is not None and own.decode_failures)):
+            return None
         for side in SIDES:
             if (failed := self.unreadable_on(side, item)) is not None:
                 return side, failed

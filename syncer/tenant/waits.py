@@ -28,6 +28,8 @@ MAX_WOKEN = 32
 # Of one tenant. Beyond it objects that are planned are planned again at changes of whole kinds in namespaces.
 MAX_LOOKUPS = 200_000
 
+_NOTHING: frozenset[Lookup] = frozenset()
+
 
 class Waits:
     """`note` what a plan looked at; `wake` returns who looked at what has changed, and if they are many,
@@ -59,14 +61,27 @@ class Waits:
         found = frozenset(looked)
         if found and not self._pending and self._looked.get(item) == found:
             return  # what is woken looks at nothing
-        self.forget(item)
+        self._end_wake(item)
+        before = self._looked.pop(item, _NOTHING)
+        self._total -= len(before)
         found = _bounded(found, 0 if self._total + len(found) > self._most else MAX_NAMES)
+        if self._pending:
+            self._remove(item, before)
+            before = _NOTHING  # of some of it the waiters are being woken
+        else:
+            # Most plans of an object look at what its last one did, and a little more.
+            self._remove(item, before - found)
         if not found:
             return
         self._looked[item] = found
         self._total += len(found)
-        for each in found:
-            self._waiters.setdefault(each, set()).add(item)
+        waiters = self._waiters
+        for each in found - before:
+            waiting = waiters.get(each)
+            if waiting is None:
+                waiters[each] = {item}
+            else:
+                waiting.add(item)
 
     def wake(self, side: Side, item: SyncKey) -> frozenset[SyncKey]:
         """An object changed on this side. Returns who is to be planned again: `is_woken` until it is.
@@ -80,7 +95,9 @@ class Waits:
             (side, kind, namespace, ANY),
             (side, kind, ANY, ANY),
         ):
-            waiters = self._waiters.get(lookup, set())
+            waiters = self._waiters.get(lookup)
+            if waiters is None:
+                continue
             if len(waiters) > self._most_woken:
                 self._pending.append(self._waiters.pop(lookup))
             else:
@@ -120,12 +137,18 @@ class Waits:
 
     def forget(self, item: SyncKey) -> None:
         """Nothing is known of the object any more."""
+        self._end_wake(item)
+        found = self._looked.pop(item, _NOTHING)
+        self._total -= len(found)
+        self._remove(item, found)
+
+    def _end_wake(self, item: SyncKey) -> None:
         self._woken.discard(item)
         for pending in self._pending:
             pending.discard(item)
-        found = self._looked.pop(item, frozenset())
-        self._total -= len(found)
-        for each in found:
+
+    def _remove(self, item: SyncKey, looked: Iterable[Lookup]) -> None:
+        for each in looked:
             waiters = self._waiters.get(each)
             if waiters is None:
                 continue  # they are being woken

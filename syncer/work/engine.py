@@ -22,7 +22,7 @@ from daemonkit.tasks import Tasks
 from syncer.caches import shapes
 from syncer.caches.cached_object import CachedObject, has_moved
 from syncer.core import unknown
-from syncer.core.objects import Object, version_of
+from syncer.core.objects import Object
 from syncer.core.pair import Pair
 from syncer.core.plan import (
     DIRECTIONS,
@@ -276,12 +276,9 @@ class Engine:
     ) -> _Existing | None:
         """Plan, and carry out these directions. Returns what stands in the way: then plan again with it."""
         tenant, found = objects.tenant, objects.super
-        versions = PairVersions(
-            "" if tenant is None else version_of(tenant),
-            "" if found is None else version_of(found),
-            {Side.TENANT: state_of(tenant), Side.SUPER: state_of(found)},
-        )
-        planned = versions.tenant_version, versions.super_version
+        states = {Side.TENANT: state_of(tenant), Side.SUPER: state_of(found)}
+        planned = states[Side.TENANT][1], states[Side.SUPER][1]
+        versions = PairVersions(*planned, states)
         view = session.view()
         plan = sync.plan((item[1], item[2]), objects, view)
         plan = unknown.hold(
@@ -297,6 +294,7 @@ class Engine:
         if Direction.DOWN in due:
             plan = session.quota.admit(item, plan, found)
         self._metrics.plans.inc()
+        is_stopped = plan.is_stopped
         # Before any request: what changes during one has the item planned again.
         # But not what the plan makes itself: the tokens of a pod.
         looked = view.looked - {
@@ -304,13 +302,13 @@ class Engine:
             for each in plan.actions
             if isinstance(each, IssueTokens)
         }
-        session.note_looked(item, looked if plan.is_stopped else _of_others(looked, item))
+        session.note_looked(item, looked if is_stopped else _of_others(looked, item))
         if is_large:
             await asyncio.sleep(0)
         waiting = [
             each.waiting for each in postponed.values() if each is not None and each.waiting is not None
         ]
-        if plan.is_stopped:
+        if is_stopped:
             await self._report(session, item, plan, tenant)
         elif waiting:
             await self._report(session, item, waiting[0], tenant)  # it lasts by now: no try says so again
@@ -340,7 +338,7 @@ class Engine:
             self._note_success(session, item, direction)
         if not is_done:
             return None
-        if not plan.is_stopped:
+        if not is_stopped:
             # Not before: a pod's condition that is taken back and set again at each try is two changes, and
             # each change of a pod has it tried again at once.
             is_deleted = any(isinstance(each, Delete) and each.side is Side.TENANT for each in plan.actions)

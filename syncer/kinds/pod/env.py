@@ -105,12 +105,17 @@ class SourceKeys:
         self._namespace = namespace
         self._view = view
         self._names = names
-        # What a key must be. All ends of many names would be more than what they keep out.
-        is_few = sum(map(len, names)) <= _FEW_CHARS
-        self._ends = frozenset(name[at:] for name in names for at in range(len(name)) if is_few)
-        self._sorted_ends = [] if is_few else sorted(name[::-1] for name in names)
         self._longest = max(map(len, names), default=0)
+        self._ends: frozenset[str] = frozenset()
+        self._sorted_ends: list[str] = []
         self._found: dict[tuple[str, str], frozenset[str]] = {}
+
+    def _find_ends(self) -> None:
+        """What a key must be. All ends of many names would be more than what they keep out."""
+        if sum(map(len, self._names)) <= _FEW_CHARS:
+            self._ends = frozenset(name[at:] for name in self._names for at in range(len(name)))
+        else:
+            self._sorted_ends = sorted(name[::-1] for name in self._names)
 
     def given(self, references: Iterable[Object]) -> frozenset[str]:
         """Those of the names that these references give a variable.
@@ -142,6 +147,8 @@ class SourceKeys:
     def _keys_of(self, kind: str, name: str) -> frozenset[str]:
         where = (kind, name)
         if where not in self._found:
+            if not self._found:  # most pods have no `envFrom`
+                self._find_ends()
             keys = if_known(self._view.tenant_keys(kind, self._namespace, name)) or ()
             self._found[where] = (
                 frozenset(filter(self._is_end, keys)) if self._sorted_ends else self._ends.intersection(keys)

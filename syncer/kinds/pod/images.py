@@ -21,7 +21,7 @@ _ALWAYS, _NEVER = "Always", "Never"
 def pull_always(spec: Object, view: View) -> None:
     """Change the policies of containers and image volumes."""
     if view.policy.pods.image_pull is ImagePull.ALWAYS:
-        for _, owner, field in _policies(spec):
+        for _, _, owner, field in _policies(spec):
             owner[field] = _ALWAYS
 
 
@@ -33,20 +33,22 @@ def pull_changes(pod: Object, view: View) -> Iterator[Change]:
     spec = pod.get("spec")
     if type(spec) is not dict or view.policy.pods.image_pull is not ImagePull.ALWAYS:
         return
-    for path, owner, field in _policies(spec):
+    for listed, index, owner, field in _policies(spec):
         if owner.get(field) == _NEVER:
             how = "SyncPolicy field spec.pods.imagePull does not allow another"
+            path = f"spec.{listed}[{index}]" + (".image" if listed == "volumes" else "")
             yield Change(f"{path}.{field}", f"is {_ALWAYS} in the super cluster: {how}")
 
 
-def _policies(spec: Object) -> Iterator[tuple[str, dict[str, Any], str]]:
-    """The objects with a policy, each with its path and the policy's field."""
+def _policies(spec: Object) -> Iterator[tuple[str, int, dict[str, Any], str]]:
+    """The objects with a policy: list of the specification, index, the object, and the policy's field."""
     for name in CONTAINER_LISTS:
         listed = spec.get(name)
-        for index, each in enumerate(listed if type(listed) is list else ()):
-            if type(each) is dict:
-                yield f"spec.{name}[{index}]", each, "imagePullPolicy"
+        if type(listed) is list:
+            for index, each in enumerate(listed):
+                if type(each) is dict:
+                    yield name, index, each, "imagePullPolicy"
     volumes = spec.get("volumes")
     for index, each in enumerate(volumes if type(volumes) is list else ()):
         if type(each) is dict and type(image := each.get("image")) is dict:
-            yield f"spec.volumes[{index}].image", image, "pullPolicy"
+            yield "volumes", index, image, "pullPolicy"

@@ -11,12 +11,12 @@ from typing import Any
 
 from daemonkit.kube.resources import PODS
 from syncer.core.objects import (
-    FOREIGN_FIELDS,
+    SERVER_FIELDS,
     Object,
     SyncedKind,
     annotations_of,
+    copied,
     metadata,
-    without_server_fields,
 )
 from syncer.core.view import View
 from syncer.kinds.metadata import (
@@ -41,6 +41,8 @@ CONTAINER_LISTS = ("containers", "initContainers", "ephemeralContainers")
 MAX_ANNOTATION_BYTES = 256 * 1024
 
 _MAX_NAME = 63
+# Not as they are in the tenant.
+_NOT_COPIED = SERVER_FIELDS | {"labels", "annotations"}
 
 
 class MetadataRules:
@@ -205,12 +207,7 @@ def super_metadata(tenant: Object, super_namespace: str, view: View) -> Object:
     """The metadata of the super pod."""
     source = metadata(tenant)
     rules = MetadataRules(view)
-    bare = {
-        name: value
-        for name, value in source.items()
-        if name not in ("labels", "annotations", "managedFields", FOREIGN_FIELDS, "ownerReferences")
-    }
-    meta = metadata(without_server_fields({"metadata": bare}))
+    meta = {name: copied(each) for name, each in source.items() if name not in _NOT_COPIED}
     meta["namespace"] = super_namespace
     labels = {
         passing: value
