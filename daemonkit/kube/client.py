@@ -97,7 +97,7 @@ class _Idle:
 
 
 @dataclass(frozen=True, slots=True)
-class _Heads:
+class _Common:
     """What requests with these credentials have in common: the path of the server, and header fields."""
 
     current: Current
@@ -229,7 +229,7 @@ class Client:
         self._expiry: asyncio.TimerHandle | None = None
         self._peers: dict[str, None] = {}
         self._peers_of = ""
-        self._heads: _Heads | None = None
+        self._common: _Common | None = None
 
     @classmethod
     def from_kubeconfig(cls, path: Path, *, user_agent: str = "vcnode", max_idle: int = MAX_IDLE) -> "Client":
@@ -306,9 +306,9 @@ class Client:
         deadlines = _Deadlines(REQUEST_TIMEOUT_S, REQUEST_TIMEOUT_S)
         repeats = body is None or self._repeats_writes if can_repeat is None else can_repeat
         now = self._credentials.current()
-        heads = self._heads_of(now)
-        fields = heads.fields if body is None else f"{heads.fields}Content-Type: {content_type}\r\n"
-        data = request(method, heads.path + path, params or {}, fields, body)
+        common = self._common_of(now)
+        fields = common.fields if body is None else f"{common.fields}Content-Type: {content_type}\r\n"
+        data = request(method, common.path + path, params or {}, fields, body)
         answer = await self._answer(now, data, deadlines, before_send, can_repeat=repeats)
         try:
             content = await answer.body(deadlines, limit_bytes, self._received)
@@ -321,10 +321,10 @@ class Client:
         finally:
             self._done(now, answer)
 
-    def _heads_of(self, now: Current) -> "_Heads":
-        if self._heads is None or self._heads.current is not now:
-            self._heads = _heads(now, self._user_agent)
-        return self._heads
+    def _common_of(self, now: Current) -> "_Common":
+        if self._common is None or self._common.current is not now:
+            self._common = _common_head(now, self._user_agent)
+        return self._common
 
     @contextlib.asynccontextmanager
     async def stream(
@@ -338,8 +338,8 @@ class Client:
         """
         deadlines = _Deadlines(idle_timeout_s, timeout_s)
         now = self._credentials.current()
-        heads = self._heads_of(now)
-        data = request("GET", heads.path + path, params, heads.fields, None)
+        common = self._common_of(now)
+        data = request("GET", common.path + path, params, common.fields, None)
         answer = await self._answer(now, data, deadlines, None, can_repeat=True)
         try:
             yield answer.chunks(deadlines)
@@ -475,7 +475,7 @@ async def _asked(
         raise
 
 
-def _heads(now: Current, user_agent: str) -> _Heads:
+def _common_head(now: Current, user_agent: str) -> _Common:
     place = urlsplit(now.access.server)
     # No compression: it saves bytes on the wire for CPU on both ends, and watches have none.
     fields = {
@@ -486,7 +486,7 @@ def _heads(now: Current, user_agent: str) -> _Heads:
     }
     if now.token is not None:
         fields["Authorization"] = f"Bearer {now.token}"
-    return _Heads(now, place.path, field_lines(fields))
+    return _Common(now, place.path, field_lines(fields))
 
 
 async def _error(answer: _OpenReply, deadlines: _Deadlines) -> ApiError:
