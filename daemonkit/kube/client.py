@@ -25,7 +25,9 @@ from daemonkit.kube.credentials import Credentials, Current
 from daemonkit.kube.http1 import Head, HttpError, Reply, field_lines, request
 from daemonkit.kube.kubeconfig import load
 from daemonkit.kube.resources import Status
+from daemonkit.kube.resumption import Resumption
 from daemonkit.remedies import Cause, Fault, Hop, cause_of_status
+from daemonkit.tls.client_session import ClientSession
 
 CONNECT_TIMEOUT_S = 10.0
 # The API server ends ordinary requests after 60 s itself (--request-timeout).
@@ -34,6 +36,8 @@ REQUEST_TIMEOUT_S = 65.0
 # below 10 MB, and what is larger must not take the node's memory.
 MAX_RESPONSE_BYTES = 128 * 1024 * 1024
 _MAX_ERROR_BYTES = 64 * 1024
+# How a server answers who has no identity: where anonymous requests are allowed, they lack the right.
+_UNKNOWN_CLIENT = (401, 403)
 # Connections that wait for the next request: a list is followed by a watch, and several lists run
 # at once. An API server ends them itself after a minute and a half. What is asked every half a minute finds
 # one, and needs no handshake.
@@ -230,6 +234,7 @@ class Client:
         self._peers: dict[str, None] = {}
         self._peers_of = ""
         self._common: _Common | None = None
+        self._resumption = Resumption()
 
     @classmethod
     def from_kubeconfig(cls, path: Path, *, user_agent: str = "vcnode", max_idle: int = MAX_IDLE) -> "Client":
@@ -383,7 +388,10 @@ class Client:
 
     def _done(self, now: Current, answer: _OpenReply) -> None:
         """The answer was read, or is not to be: keep its connection for another request if that may be."""
-        if answer.reply.is_complete and answer.reply.is_reusable and answer.connection.is_quiet:
+        # It may have lost who the client is with the session, and a full handshake tells it again.
+        is_unknown = answer.connection.is_resumed and answer.head.status in _UNKNOWN_CLIENT
+        is_fit = answer.reply.is_complete and answer.reply.is_reusable and answer.connection.is_quiet
+        if is_fit and not is_unknown:
             self._keep(now, answer.connection)
         else:
             answer.connection.close()
@@ -407,10 +415,23 @@ class Client:
             except (OSError, HttpError):
                 # The server may have closed it while it was idle; a new connection may work.
                 pass
-        async with asyncio.timeout_at(deadlines.next(CONNECT_TIMEOUT_S)):
-            connection = await _connected(now, self._received)
-        self._note_peer(now, connection)
-        return await _asked(now.access.server, connection, data, deadlines, before_send)
+        session = None if now.tls is None else await self._resumption.session(now.tls)
+        try:
+            async with asyncio.timeout_at(deadlines.next(CONNECT_TIMEOUT_S)):
+                connection = await _connected(now, self._received, session)
+            verified_at_s = asyncio.get_running_loop().time()
+            self._note_peer(now, connection)
+            answer = await _asked(now.access.server, connection, data, deadlines, before_send)
+        except BaseException as error:
+            # Who was cancelled has found out nothing; others must not wait for its session.
+            self._resumption.failed(session if isinstance(error, OSError | HttpError) else None)
+            raise
+        if connection.is_resumed and answer.head.status in _UNKNOWN_CLIENT:
+            self._resumption.failed(session)
+        elif connection.tls is not None:
+            # With its first answer a server has given what can be resumed.
+            self._resumption.answered(connection.tls, session, verified_at_s)
+        return answer
 
     def _kept(self, now: Current) -> Connection | None:
         for at in range(len(self._idle) - 1, -1, -1):
@@ -443,12 +464,12 @@ class Client:
         self._expiry = asyncio.get_running_loop().call_at(math.ceil(at), self._expire)
 
 
-async def _connected(now: Current, waiting: WaitingBytes | None) -> Connection:
+async def _connected(now: Current, waiting: WaitingBytes | None, session: ClientSession | None) -> Connection:
     place = urlsplit(now.access.server)
     host = place.hostname or ""
     port = place.port or (443 if place.scheme == "https" else 80)
     name = None if now.tls is None else now.access.server_name or host
-    return await dial(host, port, now.tls, name, waiting)
+    return await dial(host, port, now.tls, name, waiting, session)
 
 
 async def _asked(

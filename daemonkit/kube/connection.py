@@ -17,6 +17,8 @@ import struct
 import threading
 from typing import Protocol, cast
 
+from daemonkit.tls.client_session import ClientSession, clear_errors
+
 # What the kernel is asked for at once.
 RECEIVE_BYTES = 64 << 10
 # What may wait to be read before the peer is made to wait: at most this, and what one more call brings.
@@ -71,13 +73,17 @@ _RECEIVE_BUFFER = _ReceiveBuffer()
 
 
 class Connection(asyncio.BufferedProtocol):
-    """Made by `dial`. One task at a time may read. `waiting` counts what has come and was not read."""
+    """Made by `dial`. One task at a time may read. `waiting` counts what has come and was not read.
+
+    `session` is of the same context and name: it is resumed if the server still knows it.
+    """
 
     def __init__(
         self,
         context: ssl.SSLContext | None,
         server_hostname: str | None,
         waiting: WaitingBytes | None = None,
+        session: ClientSession | None = None,
     ) -> None:
         self._waiting: WaitingBytes = _Uncounted() if waiting is None else waiting
         self._in, self._out = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -86,6 +92,11 @@ class Connection(asyncio.BufferedProtocol):
             if context is None
             else context.wrap_bio(self._in, self._out, server_hostname=server_hostname)
         )
+        if self._tls is not None and session is not None:
+            try:
+                session.offer(self._tls)
+            except MemoryError:
+                clear_errors()  # the handshake is a full one
         self._transport: asyncio.Transport | None = None
         self._received = bytearray()  # as it came
         self._handshake_bytes = 0
@@ -101,6 +112,15 @@ class Connection(asyncio.BufferedProtocol):
         self._waiter: asyncio.Future[None] | None = None
         self._reads_until = math.inf
         self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def tls(self) -> ssl.SSLObject | None:
+        return self._tls
+
+    @property
+    def is_resumed(self) -> bool:
+        """Whether the server was verified by the handshake of an earlier connection."""
+        return self._tls is not None and bool(self._tls.session_reused)
 
     @property
     def is_quiet(self) -> bool:
@@ -345,11 +365,12 @@ async def dial(
     context: ssl.SSLContext | None,
     server_hostname: str | None,
     waiting: WaitingBytes | None = None,
+    session: ClientSession | None = None,
 ) -> Connection:
     """Connect and shake hands. Raises OSError, ssl.SSLError among them; the caller has the deadline."""
     loop = asyncio.get_running_loop()
     _, connection = await loop.create_connection(
-        lambda: Connection(context, server_hostname, waiting), host, port
+        lambda: Connection(context, server_hostname, waiting, session), host, port
     )
     try:
         await connection.handshake()

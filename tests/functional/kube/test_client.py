@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Credentials and connections of the client, against the fake API server."""
 
+import contextlib
 import gc
 import weakref
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from aiohttp import web
 
 from daemonkit.kube.byte_budget import OverBudgetError
 from daemonkit.kube.client import AnswerTooLargeError, ApiError, Client, DeadlineError, UnreachableError
@@ -15,6 +18,7 @@ from daemonkit.kube.kubeconfig import Access, parse
 from daemonkit.kube.resources import CONFIG_MAPS
 from daemonkit.remedies import Cause
 from devkit.kube.apiserver import FakeApiserver
+from devkit.kube.storage import StatusError
 from devkit.pki import Authority, self_signed
 
 pytestmark = [pytest.mark.functional, pytest.mark.asyncio]
@@ -227,3 +231,53 @@ async def test_what_is_refused_before_sending_is_not_sent(access: Access, apiser
             with pytest.raises(UnreachableError, match="too late"):
                 await client.request("GET", PATH, before_send=refuse)
     assert len(apiserver.seen) == 1
+
+
+class ResumedApiserver(FakeApiserver):
+    """Notes which requests came on resumed connections. It may not know clients of these."""
+
+    def __init__(self, *, loses_clients: bool = False, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.resumed: list[bool] = []
+        self._loses_clients = loses_clients
+
+    def _authenticate(self, request: web.Request) -> None:
+        tls = request.get_extra_info("ssl_object")
+        self.resumed.append(bool(tls.session_reused))
+        if self._loses_clients and tls.session_reused:
+            raise StatusError(401, "Unauthorized", "Unauthorized")
+        super()._authenticate(request)
+
+
+async def _open_watches(server: ResumedApiserver, authority: Authority, count: int) -> list[int]:
+    """The status of each of some watches, all of which stay open: 200, or of a refusal."""
+    leaf = authority.issue("reader", usages=["client"])
+    found = []
+    async with (
+        Client(Credentials(lambda: parse(server.kubeconfig(leaf), Path()))) as client,
+        contextlib.AsyncExitStack() as stack,
+    ):
+        await client.request("GET", PATH)
+        for _ in range(count):
+            watch = client.stream(PATH, {"watch": "1"}, idle_timeout_s=30.0, timeout_s=60.0)
+            try:
+                await stack.enter_async_context(watch)
+                found.append(200)
+            except ApiError as error:
+                found.append(error.status.code)
+    return found
+
+
+async def test_new_connections_resume_the_session_of_the_first_one(authority: Authority) -> None:
+    """And the server knows who the client is by it. The first watch is on the kept connection."""
+    server = ResumedApiserver(authority=authority, client_ca_pem=authority.cert_pem)
+    async with server:
+        assert await _open_watches(server, authority, 4) == [200] * 4
+        assert server.resumed == [False, False, True, True, True]
+
+
+async def test_a_server_may_lose_clients_with_sessions(authority: Authority) -> None:
+    server = ResumedApiserver(loses_clients=True, authority=authority, client_ca_pem=authority.cert_pem)
+    async with server:
+        assert await _open_watches(server, authority, 4) == [200, 401, 200, 200]
+        assert server.resumed == [False, False, True, False, False]

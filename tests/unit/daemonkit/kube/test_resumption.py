@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: Apache-2.0
+import asyncio
+import contextlib
+import ssl
+from collections.abc import Callable
+
+import pytest
+
+from daemonkit.kube.resumption import REFUSED_S, VERIFIED_S, Resumption
+from daemonkit.tls.client_session import ClientSession
+from devkit.pki import Authority
+
+_AUTHORITY = Authority.create("authority")
+_LEAF = _AUTHORITY.issue("server", sans_ip=["127.0.0.1"], usages=["server"])
+
+
+class Peers:
+    """A server, clients of it in memory, and their clocks."""
+
+    def __init__(self) -> None:
+        self.now_s, self.wall = 1000.0, _LEAF_VALID_FROM
+        self.resumption = Resumption(lambda: self.now_s, lambda: self.wall)
+        self.context = self.client_context()
+        self.restart()
+
+    @staticmethod
+    def client_context() -> ssl.SSLContext:
+        return ssl.create_default_context(cadata=_AUTHORITY.cert_pem.decode())
+
+    def restart(self) -> None:
+        """Have the server forget what it gave."""
+        self.server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        _LEAF.load_into(self.server)
+
+    def connect(self, session: ClientSession | None = None) -> ssl.SSLObject:
+        """A connection on which the server has answered."""
+        c_in, c_out, s_in, s_out = (ssl.MemoryBIO() for _ in range(4))
+        client = self.context.wrap_bio(c_in, c_out, server_hostname="127.0.0.1")
+        server = self.server.wrap_bio(s_in, s_out, server_side=True)
+        if session is not None:
+            session.offer(client)
+        for step in (client.do_handshake, server.do_handshake, client.do_handshake, server.do_handshake):
+            _try(step)
+            s_in.write(c_out.read())
+            c_in.write(s_out.read())
+        server.write(b"answer")
+        c_in.write(s_out.read())
+        assert client.read(6) == b"answer"
+        return client
+
+    async def dial(self) -> bool:
+        """Make a connection as a client does; returns whether it resumed another one."""
+        session = await self.resumption.session(self.context)
+        tls = self.connect(session)
+        self.resumption.answered(tls, session, self.now_s)
+        return bool(tls.session_reused)
+
+    async def dials(self, count: int) -> list[bool]:
+        return [await self.dial() for _ in range(count)]
+
+
+_LEAF_VALID_FROM = 1_000_000_000.0  # long before the leaf expires
+
+
+def _try(step: Callable[[], None]) -> None:
+    with contextlib.suppress(ssl.SSLWantReadError):
+        step()
+
+
+def test_connections_resume_the_first_one() -> None:
+    assert asyncio.run(Peers().dials(4)) == [False, True, True, True]
+
+
+def test_the_server_is_verified_again_by_and_by() -> None:
+    """However often it is connected to meanwhile."""
+    peers = Peers()
+
+    async def main() -> list[bool]:
+        found = []
+        for _ in range(5):
+            found.append(await peers.dial())
+            peers.now_s += VERIFIED_S / 2
+        return found
+
+    assert asyncio.run(main()) == [False, True, False, True, False]
+
+
+def test_no_session_outlasts_the_certificate() -> None:
+    peers = Peers()
+    certificate = peers.connect().getpeercert()
+    assert certificate is not None
+    peers.wall = ssl.cert_time_to_seconds(str(certificate["notAfter"])) - 5
+
+    async def main() -> list[bool]:
+        found = await peers.dials(2)
+        peers.now_s += 6
+        return found + await peers.dials(1)
+
+    assert asyncio.run(main()) == [False, True, False]
+
+
+def test_other_credentials_begin_anew() -> None:
+    peers = Peers()
+
+    async def main() -> list[bool]:
+        found = await peers.dials(2)
+        peers.context = peers.client_context()
+        return found + await peers.dials(2)
+
+    assert asyncio.run(main()) == [False, True, False, True]
+
+
+def test_a_server_that_has_forgotten_it_gives_another_one() -> None:
+    peers = Peers()
+
+    async def main() -> list[bool]:
+        found = await peers.dials(2)
+        peers.restart()
+        return found + await peers.dials(2)
+
+    assert asyncio.run(main()) == [False, True, False, True]
+
+
+def test_what_fails_is_not_offered_for_a_time_that_grows() -> None:
+    """However many connections it was offered to, and until one that resumes it works."""
+    peers = Peers()
+
+    async def fail_until_resumed(*, works: bool) -> float:
+        """How long it takes until a session is offered again after one has failed."""
+        await peers.dials(2 if works else 0)
+        session = await peers.resumption.session(peers.context)
+        assert session is not None
+        for _ in range(3):
+            peers.resumption.failed(session)
+        begun_s = peers.now_s
+        while True:
+            offered = await peers.resumption.session(peers.context)
+            if offered is not None:
+                return peers.now_s - begun_s
+            peers.resumption.answered(peers.connect(), None, peers.now_s)
+            peers.now_s += 1
+
+    async def main() -> list[float]:
+        return [await fail_until_resumed(works=works) for works in (True, False, False, True)]
+
+    # A second more: that of the connection whose session is offered then.
+    assert asyncio.run(main()) == [each + 1 for each in (REFUSED_S, 2 * REFUSED_S, 4 * REFUSED_S, REFUSED_S)]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_of_many_connections_one_goes_ahead(fails: bool) -> None:
+    """The others wait for its session, but not for one that fails."""
+    peers = Peers()
+
+    async def main() -> tuple[list[bool], bool]:
+        first = await peers.resumption.session(peers.context)
+        assert first is None
+        async with asyncio.TaskGroup() as group:
+            others = [group.create_task(peers.resumption.session(peers.context)) for _ in range(3)]
+            await asyncio.sleep(0)
+            assert not any(each.done() for each in others)
+            if fails:
+                peers.resumption.failed(None)
+            else:
+                peers.resumption.answered(peers.connect(), None, peers.now_s)
+        return [each.result() is not None for each in others], await peers.dial()
+
+    has_session, resumes = asyncio.run(main())
+    assert has_session == [not fails] * 3
+    assert resumes is not fails
+
+
+def test_a_server_without_sessions_keeps_nobody_waiting() -> None:
+    peers = Peers()
+    peers.server.num_tickets = 0
+
+    async def main() -> list[bool]:
+        await peers.dial()
+        async with asyncio.TaskGroup() as group:
+            several = [group.create_task(peers.resumption.session(peers.context)) for _ in range(3)]
+            await asyncio.sleep(0)
+            return [each.done() for each in several]
+
+    assert asyncio.run(main()) == [True] * 3
+
+
+def test_who_waits_for_a_slow_server_goes_on() -> None:
+    peers = Peers()
+
+    async def main() -> object:
+        await peers.resumption.session(peers.context)
+        return await peers.resumption.session(peers.context)
+
+    assert asyncio.run(main()) is None
