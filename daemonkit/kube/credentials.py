@@ -60,8 +60,9 @@ class Credentials:
         self._looked_at_s = clock()
         self._current = self._read()
         self._stamp = self._stamp_of(self._current.access)
-        # Once more: what changed between reading and looking would not be noticed later.
-        self._current = self._read()
+        if self._stamp:
+            # Once more: what changed between reading and looking would not be noticed later.
+            self._current = self._read()
 
     def current(self) -> Current:
         """The credentials to use now: those that were there a second ago, or later."""

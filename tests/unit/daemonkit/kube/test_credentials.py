@@ -47,8 +47,16 @@ def test_only_the_ca_of_the_cluster_is_trusted(tmp_path: Path, authority: Author
 
 def test_embedded_credentials_need_no_file(tmp_path: Path, authority: Authority, leaf: Leaf) -> None:
     access = Access(SERVER, ca_pem=authority.cert_pem, certificate_pem=leaf.cert_pem, key_pem=leaf.key_pem)
-    assert Credentials(lambda: access).current().tls is not None
+    reads = []
+
+    def read() -> Access:
+        reads.append(access)
+        return access
+
+    assert Credentials(read).current().tls is not None
     assert list(tmp_path.iterdir()) == []
+    # A context takes a millisecond, and vc-syncer makes one for each tenant at a start.
+    assert len(reads) == 1
 
 
 def test_loopback_needs_no_tls() -> None:
