@@ -58,6 +58,21 @@ def _assert_linear(sync: KindSync, measure: Callable[[Sizes], int]) -> None:
     assert superlinear(measure, places if lists else ()) == []
 
 
+@pytest.mark.parametrize("situation", ["created", "changed"])
+@pytest.mark.parametrize("containers", CONTAINER_LISTS)
+def test_the_work_of_containers_is_no_product_with_what_is_there(containers: str, situation: str) -> None:
+    """In pairs. Of keys each container's own sources are looked at, which the view bounds for all of them."""
+    sync = next(each for each in SYNCS if each.kind.kind == "Pod")
+
+    def measure(sizes: Sizes) -> int:
+        objects, view = pair(sync, situation, sizes), SizedView(sizes)
+        return steps(lambda: sync.plan(key_of(sync), objects, view))
+
+    below, others = f"{containers}[].envFrom", [each for each in OTHERS if each != "view:keys"]
+    found = [superlinear(measure, [place, other]) for place in (containers, below) for other in others]
+    assert [each for each in found if each] == []
+
+
 # Of a plan, for each value that its object weighs. Each of these takes 0.01 us, and the largest object weighs
 # 20 000: that is 20 ms.
 _MOST_STEPS = 100
