@@ -39,6 +39,8 @@ class FakeView:
     unreadable: frozenset[Unknown] = frozenset()
     others: tuple[tuple[str, str], ...] = ()
     """Cluster keys and namespaces of other tenants."""
+    held: frozenset[str] = frozenset()
+    """Addresses of other tenants' pods."""
     drained: Mapping[str, float] = field(default_factory=dict)
     super_networks: CountedNetworks = field(default_factory=CountedNetworks)
 
@@ -98,6 +100,9 @@ class FakeView:
 
     def cluster_networks(self) -> CountedNetworks:
         return self.super_networks
+
+    def others_hold(self, address: str) -> bool:
+        return address in self.held
 
     def drain_seconds(self, namespace: str) -> float:
         return self.drained.get(namespace, 0.0)

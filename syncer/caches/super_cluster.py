@@ -48,6 +48,8 @@ API_SERVER = "APIServer"
 """As the kind of a change: Services or Endpoints of the namespace that a control plane runs in."""
 CLUSTER_NETWORKS = "ClusterNetworks"
 """As the kind of a change: what the super cluster is known to have itself."""
+POD_ADDRESS = "PodAddress"
+"""As the kind of a change: a pod of a tenant has an address, which is the name, or has it no more."""
 DRAIN = "Drain"
 """As the kind of a change: how long a node that runs pods of a super namespace has been cordoned."""
 # Of one namespace, for the variables of its pods: these are read in about 5 ms.
@@ -123,6 +125,8 @@ class SuperCaches:
         self._service_names: dict[str, set[str]] = {}
         self._services: dict[str, tuple[Object, ...]] = {}
         self._pod_addresses = PodAddresses()
+        # Tenants, by their keys, with plans that hang on addresses of others' pods: most have none.
+        self._listeners: set[str] = set()
         # Of namespaces in which control planes run; what has changed there is read again.
         self._addresses_in: dict[str, frozenset[str]] = {}
         self.cluster_networks = CountedNetworks()
@@ -207,6 +211,24 @@ class SuperCaches:
         """The addresses that the pods of a super namespace hold. Read only: they are shared."""
         return self._pod_addresses.of(super_namespace)
 
+    def is_held_by_others(self, address: str, key: str) -> bool:
+        """Whether a pod of another tenant than that of this cluster key has an address in canonical form."""
+        holders = map(self._key_of, self._pod_addresses.holders(address))
+        return any(each is not None and each != key for each in holders)
+
+    def follow_pod_addresses(self, key: str) -> None:
+        """The tenant of a cluster key hears of the addresses of others' pods from now on."""
+        self._listeners.add(key)
+
+    def _addresses_moved(self, super_namespace: str, moved: Collection[str]) -> None:
+        if not moved or not self._listeners:
+            return
+        own = self._key_of(super_namespace)
+        for key in self._listeners:
+            if own is not None and own != key:
+                for address in moved:
+                    self._on_change(SuperChange(POD_ADDRESS, key, "", address))
+
     def addresses_in(self, root_namespace: str) -> frozenset[str]:
         """The addresses of Services and Endpoints of the namespace that a tenant's control plane runs in.
 
@@ -275,7 +297,7 @@ class SuperCaches:
                     # An unreadable one has no cached object either.
                     self._note_service(namespace, name, is_there=not isinstance(change, Deleted))
                 elif sync.kind.resource == PODS:
-                    self._pod_addresses.changed(change)
+                    self._addresses_moved(namespace, self._pod_addresses.changed(change))
                     before = "" if isinstance(change, Added) else change.old.drain_node
                     after = "" if isinstance(change, Deleted) else change.value.drain_node
                     self._drained_nodes.pod_moved(namespace, before, after)
@@ -420,6 +442,7 @@ class SuperCaches:
                 for namespace in super_namespaces:
                     for name in tuple(self.names_in(kind, namespace)):
                         if (found := cached.get((namespace, name))) is not None:
+                            self._addresses_moved(namespace, found.addresses)
                             change = Added((namespace, name), found)
                             self._report(sync, change, "", is_deleted=False, is_relisting=False)
                         if step.count():

@@ -115,6 +115,9 @@ class View(Protocol):
         """What is known to be the super cluster's own: its nodes' addresses and networks of pods, and its API
         server's addresses. Read only: they are shared."""
 
+    def others_hold(self, address: str) -> bool:
+        """Whether another tenant's pod has this address now; it is in canonical form."""
+
     def drain_seconds(self, namespace: str) -> float:
         """For how long one of the nodes that run pods of a namespace has been cordoned; 0 if none is."""
 

@@ -117,12 +117,19 @@ def endpoint_refusals(tenant: Object, view: View) -> tuple[Refusal, ...]:
         if pod is not None:
             own.update(pod.addresses)
     api_server = view.api_server_addresses() if namespace_of(tenant) == "default" else ()
-    found = policy.refusals(tenant, view.policy, own, api_server, view.cluster_networks)
+    found = _judged(tenant, own, api_server, view)
     if not found:
         return ()
     # Asked for only then: who asks is planned again at each change of a pod there.
     everyone = _Either(own, view.pod_addresses(namespace_of(tenant)))
-    return policy.refusals(tenant, view.policy, everyone, api_server, view.cluster_networks)
+    return _judged(tenant, everyone, api_server, view)
+
+
+def _judged(
+    tenant: Object, own: Collection[str], api_server: Collection[str], view: View
+) -> tuple[Refusal, ...]:
+    held = view.others_hold
+    return policy.refusals(tenant, view.policy, own, api_server, view.cluster_networks, held)
 
 
 class _Either(Collection[str]):

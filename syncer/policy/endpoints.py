@@ -27,6 +27,7 @@ def refusals(
     own_pod_ips: Collection[str],
     api_server_ips: Collection[str] = (),
     cluster_networks: Callable[[], addresses.CountedNetworks] = lambda: _NO_NETWORKS,
+    is_held_by_others: Callable[[str], bool] = lambda _: False,
 ) -> tuple[Refusal, ...]:
     """What of an Endpoints object or an EndpointSlice may not go down.
 
@@ -34,12 +35,13 @@ def refusals(
     `api_server_ips` are where the tenant's API server is, by others' word than the tenant's: `kubernetes` and
     `kubernetes-<network>` in the namespace `default` may have them. `cluster_networks` gives what the super
     cluster is known to have itself; it is asked where an address is not of a pod in `own_pod_ips`.
+    `is_held_by_others` says of an address outside, in canonical form, whether another tenant's pod has it.
     """
     found = RefusalList()
     found.fields("metadata", endpoints_or_slice.get("metadata"))
     allowed_too = api_server_ips if is_of_api_server(endpoints_or_slice) else ()
     is_named = endpoints_or_slice.get("addressType") == "FQDN"
-    judge = _Judge(policy, own_pod_ips, allowed_too, cluster_networks)
+    judge = _Judge(policy, own_pod_ips, allowed_too, cluster_networks, is_held_by_others)
     foreign = 0
     for path, address in _addresses(found, endpoints_or_slice):
         if type(address) is str and address in own_pod_ips:
@@ -95,7 +97,7 @@ def is_of_api_server(endpoints_or_slice: Object) -> bool:
 class _Judge:
     """Which addresses are the tenant's to name."""
 
-    __slots__ = ("_allowed", "_api_server", "_cluster", "_denied", "_own")
+    __slots__ = ("_allowed", "_api_server", "_cluster", "_denied", "_is_held", "_own")
 
     def __init__(
         self,
@@ -103,12 +105,14 @@ class _Judge:
         own_pod_ips: Collection[str],
         api_server_ips: Collection[str],
         cluster_networks: Callable[[], addresses.CountedNetworks],
+        is_held_by_others: Callable[[str], bool],
     ) -> None:
         self._own = own_pod_ips
         self._api_server = api_server_ips
         self._denied = addresses.Ranges(policy.endpoints.denied_cidrs)
         self._allowed = addresses.CountedNetworks(policy.endpoints.allowed_cidrs)
         self._cluster = cluster_networks
+        self._is_held = is_held_by_others
 
     def is_allowed(self, address: addresses.Address, written: addresses.Address | None) -> bool:
         """Whether it is an own pod's, the API server's, or one outside that the policy has nothing against.
@@ -117,12 +121,14 @@ class _Judge:
         either.
 
         A range that an operator allows for what is outside may have the super cluster in it: a network of its
-        own is allowed by one that is no wider.
+        own is allowed by one that is no wider. Where nodes say nothing of their networks, what seems to be
+        outside may be another tenant's pod: an operator must allow it.
         """
         if str(address) in self._own or str(address) in self._api_server:
             return True
         length = self._cluster().longest_prefix(address)
-        if length is None and address not in self._denied and (written or address) not in self._denied:
+        is_outside = length is None and address not in self._denied
+        if is_outside and (written or address) not in self._denied and not self._is_held(str(address)):
             return True
         allowed = self._allowed.longest_prefix(address)
         return allowed is not None and allowed >= (length or 0)

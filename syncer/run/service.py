@@ -19,7 +19,15 @@ from daemonkit.kube.shared_budget import SharedBudget
 from daemonkit.run.daemon_shell import DaemonShell, freeze_heap
 from daemonkit.run.lifecycle import Lifecycle
 from syncer.caches.cached_object import CachedObject
-from syncer.caches.super_cluster import API_SERVER, CLUSTER_NETWORKS, DRAIN, NODE, SuperCaches, SuperChange
+from syncer.caches.super_cluster import (
+    API_SERVER,
+    CLUSTER_NETWORKS,
+    DRAIN,
+    NODE,
+    POD_ADDRESS,
+    SuperCaches,
+    SuperChange,
+)
 from syncer.config import ShardingConfig, SyncerConfiguration
 from syncer.core import held_condition
 from syncer.core.memory import TENANT_BYTES, budget_bytes, chosen_limit_bytes, room
@@ -70,7 +78,7 @@ from tenancy.super_namespaces import SuperNamespaceOwner
 if TYPE_CHECKING:
     from syncer.sharding.replica import Replica
 
-_LOOKED_AT = frozenset({API_SERVER, CLUSTER_NETWORKS, DRAIN})
+_LOOKED_AT = frozenset({API_SERVER, CLUSTER_NETWORKS, DRAIN, POD_ADDRESS})
 # A start that is not ready by then reports ready to systemd all the same; `/readyz` names what is missing.
 READY_WAIT_S = 10.0
 # For writes under way at a stop.

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Protocol
 
 from daemonkit.kube.store import DecodeFailed
-from syncer.caches.super_cluster import API_SERVER, CLUSTER_NETWORKS, DRAIN, NODE, SuperCaches
+from syncer.caches.super_cluster import API_SERVER, CLUSTER_NETWORKS, DRAIN, NODE, POD_ADDRESS, SuperCaches
 from syncer.core.objects import Object
 from syncer.core.plan import Side, Wait
 from syncer.core.tenant_cluster import TenantCluster
@@ -165,6 +165,12 @@ class TenantView:
     def cluster_networks(self) -> CountedNetworks:
         self.looked.add((Side.SUPER, CLUSTER_NETWORKS, "", ""))
         return self._super.cluster_networks
+
+    def others_hold(self, address: str) -> bool:
+        self.looked.add((Side.SUPER, POD_ADDRESS, "", address))
+        key = self._session.tenant.key
+        self._super.follow_pod_addresses(key)
+        return self._super.is_held_by_others(address, key)
 
     def drain_seconds(self, namespace: str) -> float:
         self.looked.add((Side.SUPER, DRAIN, namespace, ""))

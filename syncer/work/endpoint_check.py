@@ -19,7 +19,6 @@ from syncer.policy.endpoints import is_of_api_server, refusals
 from syncer.policy.sync_policy import PolicyUnusable, SyncPolicy
 from syncer.work.detached import DetachedTenants, is_of
 from tenancy import keys
-from tenancy.super_namespaces import SuperNamespaceOwner
 
 # Objects that are looked at in one step.
 _BATCH = 64
@@ -35,26 +34,23 @@ def has_foreign_address(
     policy: SyncPolicy | PolicyUnusable,
     own: Collection[str],
     pods: Callable[[str], Collection[str] | None],
-    key: str,
-    holders: Mapping[str, str],
+    is_held_by_others: Callable[[str], bool],
     cluster: CountedNetworks,
 ) -> bool:
-    """Whether Endpoints or a slice lead to what may not be their tenant's, whose cluster key is `key`.
+    """Whether Endpoints or a slice lead to what may not be their tenant's.
 
     `own` are the addresses of the tenant's pods there, `pods` gives those of one, None if it is gone;
-    `holders` are the keys of those that hold an address now, `cluster` is what the super cluster has itself.
-    With a policy it is what a plan refuses, and another tenant's pod unless the policy opens it. Without one
-    it is not known what an earlier policy opened: then it is an address that no policy can open, another
-    tenant's pod, and a pod of the tenant's own that is gone.
+    `is_held_by_others` says of an address in canonical form whether another tenant's pod has it now;
+    `cluster` is what the super cluster has itself. With a policy it is what a plan refuses. Without one it is
+    not known what an earlier policy opened: then it is an address that no policy can open, another tenant's
+    pod, and a pod of the tenant's own that is gone.
     """
     if isinstance(policy, SyncPolicy):
-        if not refusals(value, policy, own, (), lambda: cluster):
-            opened = CountedNetworks(policy.endpoints.allowed_cidrs)
-            return any(_is_foreign_pod(each, key, holders, opened) for each, _ in _entries(value))
-        if not is_of_api_server(value):
-            return True
+        found = refusals(value, policy, own, (), lambda: cluster, is_held_by_others)
         # Where the tenant's API server is, which may be a pod or a node, is known with a session alone.
-    return any(_is_foreign(*entry, own, pods, key, holders) for entry in _entries(value))
+        if not (found and is_of_api_server(value)):
+            return bool(found)
+    return any(_is_foreign(*entry, own, pods, is_held_by_others) for entry in _entries(value))
 
 
 def _is_foreign(
@@ -62,8 +58,7 @@ def _is_foreign(
     pod: str | None,
     own: Collection[str],
     pods: Callable[[str], Collection[str] | None],
-    key: str,
-    holders: Mapping[str, str],
+    is_held_by_others: Callable[[str], bool],
 ) -> bool:
     parsed = addresses.parse(address)
     if _text(address) in own:
@@ -72,15 +67,7 @@ def _is_foreign(
         return True
     # A pod in its node's network has no address of its own: the policy may have opened the node's.
     is_of_ended_pod = pod is not None and pods(pod) != ()
-    return is_of_ended_pod or _is_foreign_pod(address, key, holders, CountedNetworks())
-
-
-def _is_foreign_pod(address: str, key: str, holders: Mapping[str, str], opened: CountedNetworks) -> bool:
-    """Whether another tenant's pod holds an address that is not opened."""
-    if holders.get(_text(address), key) == key:
-        return False
-    parsed = addresses.parse(address)
-    return parsed is None or opened.longest_prefix(parsed) is None
+    return is_of_ended_pod or is_held_by_others(_text(address))
 
 
 def _text(address: str) -> str:
@@ -98,7 +85,6 @@ class EndpointCheck:
 
     async def patrol(self) -> None:
         """Look once."""
-        holders: dict[str, str] | None = None
         policy_of = self._detached.policies()
         for kind, resource in _KINDS.items():
             for count, (where, cached) in enumerate(list(self._super.objects(kind).items()), 1):
@@ -107,8 +93,6 @@ class EndpointCheck:
                 owner = self._detached.owner(where[0])
                 if owner is None:
                     continue
-                if holders is None:
-                    holders = await self._pod_addresses()
                 await asyncio.sleep(0)  # one of a thousand endpoints takes milliseconds
                 value = cached.load()
                 if not is_of(value, owner):
@@ -119,8 +103,7 @@ class EndpointCheck:
                     policy_of(owner),
                     self._super.pod_addresses(where[0]),
                     functools.partial(self._addresses_of, where[0]),
-                    owner.key,
-                    holders,
+                    functools.partial(self._super.is_held_by_others, key=owner.key),
                     self._super.cluster_networks,
                 ):
                     await self._detached.delete(owner.key, resource, where, cached, _WHY)
@@ -128,17 +111,6 @@ class EndpointCheck:
     def _addresses_of(self, super_namespace: str, name: str) -> Collection[str] | None:
         found = self._super.objects("Pod").get((super_namespace, name))
         return None if found is None else found.addresses
-
-    async def _pod_addresses(self) -> dict[str, str]:
-        """Of each address that a tenant's pod holds the tenant's key."""
-        found: dict[str, str] = {}
-        for count, (where, pod) in enumerate(list(self._super.objects("Pod").items()), 1):
-            owner = self._super.owner(where[0]) if pod.addresses else None
-            if isinstance(owner, SuperNamespaceOwner):
-                found.update(dict.fromkeys(pod.addresses, owner.key))
-            if count % (16 * _BATCH) == 0:
-                await asyncio.sleep(0)
-        return found
 
 
 def _entries(value: Object) -> Iterator[tuple[str, str | None]]:

@@ -284,6 +284,9 @@ class SizedView:
     def cluster_networks(self) -> CountedNetworks:
         return CountedNetworks()
 
+    def others_hold(self, address: str) -> bool:
+        return False
+
     def drain_seconds(self, namespace: str) -> float:
         return 0.0
 

@@ -68,6 +68,7 @@ _NOT_HELD = {
     "pod_addresses": "proves whose an address is, and unknown is no proof",
     "api_server_addresses": "proves whose an address is, and unknown is no proof",
     "cluster_networks": "of Nodes that cannot be read the networks stay",
+    "others_hold": "of pods that cannot be read the addresses stay unknown: they have none",
     "drain_seconds": "of Nodes and pods that cannot be read stays what was known",
     "super_services": "variables of a Service that cannot be read are left out: it stops no pod",
     "tenant_namespace": "of Namespaces of the super cluster that cannot be read the owner stays",

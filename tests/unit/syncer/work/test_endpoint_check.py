@@ -7,15 +7,20 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from daemonkit.kube.client import UnreachableError
 from daemonkit.kube.resources import ENDPOINT_SLICES, PODS, VIRTUAL_CLUSTERS
 from devkit.kube.storage import Object
+from devkit.syncer.fake_view import FakeView
+from syncer.kinds.endpoints import endpoint_refusals
 from syncer.policy.addresses import CountedNetworks, networks
 from syncer.policy.sync_policy import DEFAULT, EndpointPolicy, PolicyUnusable, SyncPolicy
 from syncer.sources.policies import SYNC_POLICIES
 from syncer.work.endpoint_check import has_foreign_address
 from tests.unit.syncer import objects
+from tests.unit.syncer.kinds.objects import super_object
 from tests.unit.syncer.worlds import ENDPOINTS, World, furnish, running
 
 
@@ -49,7 +54,11 @@ def _opened(*texts: str) -> SyncPolicy:
 def _is_foreign(value: Object, policy: SyncPolicy | PolicyUnusable, cluster: Sequence[str] = ()) -> bool:
     named = {"metadata": {"namespace": "default", "name": "s"}} | value
     networks_of_cluster = CountedNetworks(networks(cluster))
-    return has_foreign_address(named, policy, _OWN, _PODS.get, "red", _HOLDERS, networks_of_cluster)
+    return has_foreign_address(named, policy, _OWN, _PODS.get, _is_of_others, networks_of_cluster)
+
+
+def _is_of_others(address: str) -> bool:
+    return _HOLDERS.get(address, "red") != "red"
 
 
 @pytest.mark.parametrize("make", [_slice, _endpoints])
@@ -125,6 +134,46 @@ def test_a_pod_of_nobodys_is_foreign(
     """It may be one of the super cluster's own; the tenant's API server may be one of them too."""
     value = make(address) | {"metadata": {"namespace": "default", "name": name}}
     assert _is_foreign(value, DEFAULT, ["192.0.2.8/29"]) == expected
+
+
+_STRANGE = ("::ffff:10.244.0.2", "::ffff:198.51.100.2", "FD00:0::2", "::ffff:203.0.113.1", "no address")
+_OF_NOBODY = ("10.244.0.9", "10.9.0.3", "192.0.2.9", "203.0.113.1", "169.254.169.254")
+_TEXTS = st.sampled_from([*sorted(_OWN), *_HOLDERS, *_OF_NOBODY, *_STRANGE])
+_V4 = ("10.0.0.0/8", "10.9.0.0/16", "10.244.0.0/24", "198.51.100.0/24", "203.0.113.0/24", "192.0.2.8/29")
+_CIDRS = st.lists(st.sampled_from([*_V4, "fd00::/8", "0.0.0.0/0", "::/0"]), max_size=3)
+_ENTRIES = st.lists(st.tuples(_TEXTS, st.sampled_from([None, "p", "on-host", "gone"])), max_size=3)
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.sampled_from([_slice, _endpoints]), _ENTRIES, _CIDRS, _CIDRS, _CIDRS)
+def test_the_check_is_the_rule_of_plans(
+    make: Callable[..., Object],
+    entries: list[tuple[str, str | None]],
+    opened: list[str],
+    denied: list[str],
+    cluster: list[str],
+) -> None:
+    """In every world: else a plan makes anew what the check deletes, or it leaves what no plan lets down."""
+    made = [
+        make(each, **({} if target is None else {"targetRef": {"kind": "Pod", "name": target}}))
+        for each, target in entries
+    ]
+    meta = {"metadata": {"namespace": "ns", "name": "s"}}
+    value: Object = dict(meta)
+    for one in made:
+        for name, listed in one.items():
+            value[name] = [*value.get(name, []), *listed]
+    limits = EndpointPolicy(allowed_cidrs=networks(opened), denied_cidrs=networks(denied))
+    policy = replace(DEFAULT, endpoints=limits)
+    of_cluster = CountedNetworks(networks(cluster))
+    held = frozenset(address for address, key in _HOLDERS.items() if key != "red")
+    pods = [
+        super_object("Pod", name, status={"phase": "Running", "podIPs": [{"ip": each} for each in addresses]})
+        for name, addresses in _PODS.items()
+    ]
+    view = FakeView(policy=policy, super_objects=pods, super_networks=of_cluster, held=held)
+    is_refused = bool(endpoint_refusals(value, view))
+    assert has_foreign_address(value, policy, _OWN, _PODS.get, _is_of_others, of_cluster) == is_refused
 
 
 @pytest.mark.parametrize("policy", [DEFAULT, _UNKNOWN])
@@ -246,4 +295,38 @@ async def test_what_a_policy_opens_stays_without_plans(
         world.start_syncer()
         await asyncio.sleep(60)
         assert {key[1] for key in world.super.objects(ENDPOINTS)} == kept
+        assert world.problems == []
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("has_plans", [True, False])
+async def test_an_address_outside_that_is_a_pods_is_no_more(*, has_plans: bool) -> None:
+    """Nodes say nothing of their networks, and pods have public addresses."""
+    world = World({"one": "red", "two": "blue"})
+    async with running(world):
+        plane = world.tenants["one"]
+        furnish(plane, objects.pod("p"))
+        furnish(world.tenants["two"], objects.pod("other"))
+        await asyncio.sleep(20)
+        for name, address in (("moved", "203.0.113.7"), ("outside", "203.0.113.8")):
+            subsets = [{"addresses": [{"ip": address}]}]
+            meta: Object = {"namespace": "web", "name": name}
+            plane.cluster.create(ENDPOINTS, {"kind": "Endpoints", "metadata": meta, "subsets": subsets})
+        await asyncio.sleep(10)
+        assert {key[1] for key in world.super.objects(ENDPOINTS)} == {"moved", "outside"}
+        if not has_plans:
+            await world.kill_syncer()
+            _goes_away(world)
+            world.start_syncer()
+        other = world.super.storage.get(PODS, "blue-web", "other")
+        before = other["status"]
+        other["status"] = before | {"podIP": "203.0.113.7", "podIPs": [{"ip": "203.0.113.7"}]}
+        world.super.storage.put(PODS, other)
+        await asyncio.sleep(5 if has_plans else 60)
+        assert {key[1] for key in world.super.objects(ENDPOINTS)} == {"outside"}
+        other = world.super.storage.get(PODS, "blue-web", "other")
+        world.super.storage.put(PODS, other | {"status": before})
+        await asyncio.sleep(5)
+        expected = {"moved", "outside"} if has_plans else {"outside"}
+        assert {key[1] for key in world.super.objects(ENDPOINTS)} == expected
         assert world.problems == []
