@@ -91,6 +91,18 @@ _REST = (
 )
 
 
+def mean_of(runs: Sequence[SyncerFigures]) -> SyncerFigures:
+    """The mean of each figure that all runs have; how many pods there were is the same in all."""
+    return SyncerFigures(
+        _means([each.figures for each in runs]), _means([each.requests for each in runs]), runs[0].pods
+    )
+
+
+def _means(runs: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    names = [name for name in runs[0] if all(name in each for each in runs)]
+    return {name: sum(each[name] for each in runs) / len(runs) for name in names}
+
+
 def tables(ours: SyncerFigures, peer: SyncerFigures | None) -> Tables:
     """A heading and its rows for each subject that was measured."""
     pods = ours.pods
