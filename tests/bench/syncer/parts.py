@@ -53,7 +53,8 @@ class BenchAmounts:
     steady_rate: float = 40.0
 
 
-FULL = BenchAmounts(5_000, 12_330, 7_330, 10_000, 2_000, 8, 100, steady_s=30.0, idle_s=30.0)
+# At rest watches end and begin again after 75 s and more: in a shorter time all of a start's do, or none.
+FULL = BenchAmounts(5_000, 12_330, 7_330, 10_000, 2_000, 8, 100, steady_s=30.0, idle_s=150.0)
 QUICK = BenchAmounts(1_000, 0, 1_000, 1_000, 300, 2, 10, steady_s=10.0, idle_s=10.0)
 
 
