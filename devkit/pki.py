@@ -24,7 +24,7 @@ from cryptography.hazmat.primitives.serialization import (
     PublicFormat,
     load_pem_private_key,
 )
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID, ObjectIdentifier
+from cryptography.x509.oid import ExtendedKeyUsageOID, ExtensionOID, NameOID, ObjectIdentifier
 
 from daemonkit.tls import issuing
 from devkit.files import replace_file
@@ -172,8 +172,11 @@ class Authority:
         not_before: dt.datetime | None = None,
         not_after: dt.datetime | None = None,
         key: Key | None = None,
+        encoded_names: bytes = b"",
     ) -> Leaf:
         """A leaf called `name` (or `subject`) for `usages` out of `client` and `server`.
+
+        `encoded_names` is the DER of alternative names that no `sans_` can have.
 
         `key` renews an existing key, so that the public key and its hash stay. Empty `usages` leave
         the extended key usage out.
@@ -185,6 +188,9 @@ class Authority:
             _alternative_names(sans_dns, sans_ip, uris),
             usages,
         )
+        if encoded_names:
+            names = x509.UnrecognizedExtension(ExtensionOID.SUBJECT_ALTERNATIVE_NAME, encoded_names)
+            builder = builder.add_extension(names, critical=False)
         if self._has_key_identifier:
             identifier = x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key())
             builder = builder.add_extension(identifier, critical=False)

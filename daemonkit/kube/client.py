@@ -426,11 +426,16 @@ class Client:
             # Who was cancelled has found out nothing; others must not wait for its session.
             self._resumption.failed(session if isinstance(error, OSError | HttpError) else None)
             raise
-        if connection.is_resumed and answer.head.status in _UNKNOWN_CLIENT:
-            self._resumption.failed(session)
-        elif connection.tls is not None:
-            # With its first answer a server has given what can be resumed.
-            self._resumption.answered(connection.tls, session, verified_at_s)
+        try:
+            if connection.is_resumed and answer.head.status in _UNKNOWN_CLIENT:
+                self._resumption.failed(session)
+            elif connection.tls is not None:
+                # With its first answer a server has given what can be resumed.
+                self._resumption.answered(connection.tls, session, verified_at_s)
+        except BaseException:
+            self._resumption.failed(None)
+            connection.close()
+            raise
         return answer
 
     def _kept(self, now: Current) -> Connection | None:

@@ -13,6 +13,8 @@ import time
 from collections.abc import Callable
 
 from daemonkit.tls.client_session import ClientSession, clear_errors
+from daemonkit.tls.contexts import TlsError, verified_chain
+from tenancy import x509
 
 # How long connections resume after a handshake that verified the server.
 VERIFIED_S = 600.0
@@ -90,11 +92,11 @@ class Resumption:
         # A server of TLS 1.2 need not have a key of its own for each connection.
         if tls.version() != "TLSv1.3":
             return
-        certificate = tls.getpeercert() or {}
         try:
-            expires_at = ssl.cert_time_to_seconds(str(certificate.get("notAfter")))
-        except ValueError:
-            return  # a time that Python cannot read, as with fractions of seconds
+            # Of the whole chain. `getpeercert` has the first alone, and fails if a name in it is no UTF-8.
+            expires_at = min(x509.validity(der)[1] for der in verified_chain(tls))
+        except (TlsError, x509.CertificateError, ssl.SSLError, MemoryError):
+            return
         self._ends_at_s = min(self._ends_at_s, self._clock() + expires_at - self._wall_clock())
         try:
             self._session = ClientSession.of(tls)

@@ -162,10 +162,15 @@ class Store(Generic[T]):
         objects: dict[Key, T] = {}
         failures: dict[Key, DecodeFailed] = {}
         for count, item in enumerate(items, 1):
+            # Of an object that a list has twice the last one counts.
             if isinstance(item, Put):
-                objects[key_of(item.value.metadata)] = item.value
+                key = key_of(item.value.metadata)
+                objects[key] = item.value
+                failures.pop(key, None)
             else:
-                failures[key_of(item.metadata)] = _decode_failed(item)
+                key = key_of(item.metadata)
+                failures[key] = _decode_failed(item)
+                objects.pop(key, None)
             if count % _PIECE == 0:
                 yield
         changes: list[Change[T]] = []

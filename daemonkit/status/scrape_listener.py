@@ -213,6 +213,8 @@ class ScrapeListener:
             self._log_refusal(address, str(error))
         except ssl.SSLError as error:
             self._log_refusal(address, error.reason or "no TLS")
+        except UnicodeDecodeError:
+            self._log_refusal(address, "a name in its certificate is no text")
         except (OSError, asyncio.IncompleteReadError):
             pass  # the client left
         finally:

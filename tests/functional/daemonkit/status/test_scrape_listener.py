@@ -155,6 +155,16 @@ async def test_a_certificate_of_another_authority_is_refused(tmp_path: Path, log
         assert "reason=CERTIFICATE_VERIFY_FAILED" in log.getvalue()
 
 
+async def test_a_name_that_is_no_text_is_refused(tmp_path: Path, log: io.StringIO) -> None:
+    async with scraped(tmp_path, log) as found:
+        leaf = found.authority.issue(NAME, encoded_names=bytes.fromhex("30038201ff"))
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            await found.get(leaf)
+        await found.until_counted("refused")
+    assert "a name in its certificate is no text" in log.getvalue()
+    assert "task failed" not in log.getvalue()
+
+
 async def test_a_serving_certificate_does_not_scrape(tmp_path: Path, log: io.StringIO) -> None:
     async with scraped(tmp_path, log) as here:
         with pytest.raises(OSError, match=r"certificate|closed|reset"):

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import asyncio
 import contextlib
+import datetime as dt
 import ssl
 from collections.abc import Callable
 
@@ -9,9 +10,13 @@ import pytest
 from daemonkit.kube.resumption import REFUSED_S, VERIFIED_S, Resumption
 from daemonkit.tls.client_session import ClientSession
 from devkit.pki import Authority
+from tenancy import x509
 
 _AUTHORITY = Authority.create("authority")
 _LEAF = _AUTHORITY.issue("server", sans_ip=["127.0.0.1"], usages=["server"])
+_SHORT = Authority.create("short", not_after=dt.datetime.now(dt.UTC) + dt.timedelta(days=1))
+# The address 127.0.0.1, and a DNS name of the byte ff.
+_NO_TEXT = bytes.fromhex("300987047f0000018201ff")
 
 
 class Peers:
@@ -20,17 +25,17 @@ class Peers:
     def __init__(self) -> None:
         self.now_s, self.wall = 1000.0, _LEAF_VALID_FROM
         self.resumption = Resumption(lambda: self.now_s, lambda: self.wall)
+        self.authority, self.leaf = _AUTHORITY, _LEAF
         self.context = self.client_context()
         self.restart()
 
-    @staticmethod
-    def client_context() -> ssl.SSLContext:
-        return ssl.create_default_context(cadata=_AUTHORITY.cert_pem.decode())
+    def client_context(self) -> ssl.SSLContext:
+        return ssl.create_default_context(cadata=self.authority.cert_pem.decode())
 
     def restart(self) -> None:
         """Have the server forget what it gave."""
         self.server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        _LEAF.load_into(self.server)
+        self.leaf.load_into(self.server)
 
     def connect(self, session: ClientSession | None = None) -> ssl.SSLObject:
         """A connection on which the server has answered."""
@@ -97,6 +102,33 @@ def test_no_session_outlasts_the_certificate() -> None:
         return found + await peers.dials(1)
 
     assert asyncio.run(main()) == [False, True, False]
+
+
+def test_no_session_outlasts_the_authority() -> None:
+    peers = Peers()
+    end = x509.validity(_SHORT.der)[1]
+    peers.leaf = _SHORT.issue("server", sans_ip=["127.0.0.1"], usages=["server"])
+    peers.authority = _SHORT
+    peers.context = peers.client_context()
+    peers.restart()
+    peers.wall = end - 5
+
+    async def main() -> list[bool]:
+        found = await peers.dials(2)
+        peers.now_s += 6
+        return found + await peers.dials(1)
+
+    assert asyncio.run(main()) == [False, True, False]
+
+
+def test_names_that_are_no_text_do_no_harm() -> None:
+    """Python cannot show such a certificate, and OpenSSL verifies it: a tenant chooses it."""
+    peers = Peers()
+    peers.leaf = _AUTHORITY.issue("server", usages=["server"], encoded_names=_NO_TEXT)
+    peers.restart()
+    with pytest.raises(UnicodeDecodeError):
+        peers.connect().getpeercert()
+    assert asyncio.run(peers.dials(2)) == [False, True]
 
 
 def test_other_credentials_begin_anew() -> None:

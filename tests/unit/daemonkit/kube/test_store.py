@@ -138,6 +138,16 @@ def test_a_list_without_an_undecodable_object_deletes_it() -> None:
     assert changes_of(store, "3") == [UndecodableDeleted(KEY_A)]
 
 
+@pytest.mark.parametrize("is_readable", [True, False])
+def test_of_an_object_that_a_list_has_twice_the_last_one_counts(is_readable: bool) -> None:
+    store: Store[Thing] = Store()
+    readable, unreadable = Put(A1), Undecodable(A1.metadata, "bad")
+    store.replace([unreadable, readable] if is_readable else [readable, unreadable], "1")
+    assert (KEY_A in store.objects, KEY_A in store.decode_failures) == (is_readable, not is_readable)
+    store.replace([readable], "2")
+    assert (KEY_A in store.objects, KEY_A in store.decode_failures) == (True, False)
+
+
 def test_a_list_is_compared_in_pieces() -> None:
     """100 000 objects are none that one step has time for, and nothing is changed before the end."""
     store: Store[Thing] = Store()
