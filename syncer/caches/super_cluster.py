@@ -31,7 +31,7 @@ from syncer.caches.claimed_volumes import ClaimedVolumes
 from syncer.caches.draining import DrainedNodes
 from syncer.caches.held_events import HeldEvents
 from syncer.caches.node_networks import node_networks
-from syncer.caches.pod_addresses import PodAddresses
+from syncer.caches.pod_addresses import AddressListeners, PodAddresses
 from syncer.caches.stored_totals import StoredTotals
 from syncer.core.objects import Object, annotations_of
 from syncer.kinds.port import SYSTEM_NAMESPACE, KindSync, Scope
@@ -126,7 +126,7 @@ class SuperCaches:
         self._services: dict[str, tuple[Object, ...]] = {}
         self._pod_addresses = PodAddresses()
         # Tenants, by their keys, with plans that hang on addresses of others' pods: most have none.
-        self._listeners: set[str] = set()
+        self._listeners = AddressListeners()
         # Of namespaces in which control planes run; what has changed there is read again.
         self._addresses_in: dict[str, frozenset[str]] = {}
         self.cluster_networks = CountedNetworks()
@@ -213,21 +213,26 @@ class SuperCaches:
 
     def is_held_by_others(self, address: str, key: str) -> bool:
         """Whether a pod of another tenant than that of this cluster key has an address in canonical form."""
-        holders = map(self._key_of, self._pod_addresses.holders(address))
+        holders = map(self._key_of_pods, self._pod_addresses.holders(address))
         return any(each is not None and each != key for each in holders)
 
-    def follow_pod_addresses(self, key: str) -> None:
-        """The tenant of a cluster key hears of the addresses of others' pods from now on."""
-        self._listeners.add(key)
+    def follow_pod_address(self, key: str, address: str) -> None:
+        """The tenant of a cluster key hears of pods of others that have this address, from now on."""
+        self._listeners.follow(key, address)
 
     def _addresses_moved(self, super_namespace: str, moved: Collection[str]) -> None:
-        if not moved or not self._listeners:
+        if not moved:
             return
-        own = self._key_of(super_namespace)
-        for key in self._listeners:
-            if own is not None and own != key:
-                for address in moved:
+        own = self._key_of_pods(super_namespace)
+        for address in moved:
+            for key in self._listeners.of(address):
+                if own is not None and own != key:
                     self._on_change(SuperChange(POD_ADDRESS, key, "", address))
+
+    def _key_of_pods(self, super_namespace: str) -> str | None:
+        """Whose the pods of a super namespace are, also if its end has been seen before theirs."""
+        owner = self._owner_of_objects(super_namespace, is_deleted=True)
+        return owner.key if isinstance(owner, SuperNamespaceOwner) else None
 
     def addresses_in(self, root_namespace: str) -> frozenset[str]:
         """The addresses of Services and Endpoints of the namespace that a tenant's control plane runs in.
@@ -283,6 +288,8 @@ class SuperCaches:
             if isinstance(change, DecodeFailed):
                 continue
             if isinstance(change, UndecodableDeleted):
+                if sync.kind.resource == PODS:
+                    self._addresses_moved(change.key[0], self._pod_addresses.unreadable_deleted(change.key))
                 self._unreadable_deleted(sync, change.key, is_relisting=is_relisting)
                 continue
             namespace, name = change.key
@@ -297,7 +304,8 @@ class SuperCaches:
                     # An unreadable one has no cached object either.
                     self._note_service(namespace, name, is_there=not isinstance(change, Deleted))
                 elif sync.kind.resource == PODS:
-                    self._addresses_moved(namespace, self._pod_addresses.changed(change))
+                    moved = self._pod_addresses.changed(change, is_unreadable=is_unreadable)
+                    self._addresses_moved(namespace, moved)
                     before = "" if isinstance(change, Added) else change.old.drain_node
                     after = "" if isinstance(change, Deleted) else change.value.drain_node
                     self._drained_nodes.pod_moved(namespace, before, after)

@@ -128,10 +128,15 @@ class _Judge:
             return True
         length = self._cluster().longest_prefix(address)
         is_outside = length is None and address not in self._denied
-        if is_outside and (written or address) not in self._denied and not self._is_held(str(address)):
+        if is_outside and (written or address) not in self._denied and not self._is_held_as(address, written):
             return True
         allowed = self._allowed.longest_prefix(address)
         return allowed is not None and allowed >= (length or 0)
+
+    def _is_held_as(self, address: addresses.Address, written: addresses.Address | None) -> bool:
+        """Whether a pod of another tenant has it in either form: pods' addresses are as nodes write them."""
+        is_held = self._is_held(str(address))
+        return is_held or (written is not None and written != address and self._is_held(str(written)))
 
 
 def _check(found: RefusalList, path: str, address: Any, judge: _Judge) -> None:

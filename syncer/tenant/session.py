@@ -169,6 +169,8 @@ class TenantSession:
         self.write_rate: WriteRate[SyncKey] = WriteRate(self.quota.stored_bytes_limit, surroundings.clock())
         self.vnodes: TenantVNodes | None = None
         self.is_attached = False
+        self.plan_generation = 0
+        """Raised when everything is to be planned again: what was planned before agrees no more."""
         self._is_closing = False
         self._unused: deque[Holder] = deque()
         self._has_wake_task = False
@@ -227,6 +229,8 @@ class TenantSession:
         self._policy = policy
         if isinstance(policy, SyncPolicy):
             self.last_policy = self.last_known_policy = policy
+        elif isinstance(self.last_known_policy, PolicyUnusable):
+            self.last_known_policy = policy
         self.start_quota()
         self.forget_verified()
         return True
@@ -395,6 +399,8 @@ class TenantSession:
 
     def forget_verified(self) -> None:
         """Have the next patrol plan every object."""
+        self.plan_generation += 1
+        self.let_go(*self.verified.take_all())
         for reflector in self.caches.reflectors.values():
             for each in reflector.objects.values():
                 each.verified_with = None

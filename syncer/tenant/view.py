@@ -169,7 +169,7 @@ class TenantView:
     def others_hold(self, address: str) -> bool:
         self.looked.add((Side.SUPER, POD_ADDRESS, "", address))
         key = self._session.tenant.key
-        self._super.follow_pod_addresses(key)
+        self._super.follow_pod_address(key, address)
         return self._super.is_held_by_others(address, key)
 
     def drain_seconds(self, namespace: str) -> float:

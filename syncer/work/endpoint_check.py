@@ -67,7 +67,9 @@ def _is_foreign(
         return True
     # A pod in its node's network has no address of its own: the policy may have opened the node's.
     is_of_ended_pod = pod is not None and pods(pod) != ()
-    return is_of_ended_pod or is_held_by_others(_text(address))
+    # An IPv6 address may carry another one, and a pod has it as its node writes it.
+    forms = {_text(address), str(addresses.written(address) or address)}
+    return is_of_ended_pod or any(map(is_held_by_others, forms))
 
 
 def _text(address: str) -> str:

@@ -279,7 +279,7 @@ class Engine:
         states = {Side.TENANT: state_of(tenant), Side.SUPER: state_of(found)}
         planned = states[Side.TENANT][1], states[Side.SUPER][1]
         versions = PairVersions(*planned, states)
-        view = session.view()
+        view, generation = session.view(), session.plan_generation
         plan = sync.plan((item[1], item[2]), objects, view)
         plan = unknown.hold(
             plan, view.unknown, has_tenant=tenant is not None, holds_changes=sync.holds_changes
@@ -345,7 +345,7 @@ class Engine:
             await self._report(session, item, plan, None if is_deleted else tenant)
         # What waits or conflicts is looked at again by each patrol, whatever it waits for.
         is_settled = plan.wait is None and plan.conflict is None and not plan.is_partial
-        is_settled = is_settled and not session.waits.is_woken(item)
+        is_settled = is_settled and not session.waits.is_woken(item) and generation == session.plan_generation
         if is_settled and versions.tenant_version is not None and versions.super_version is not None:
             now = session.caches.pair(item)
             # An answer to a patch has all writes before it, also those of others that came after the plan.

@@ -303,3 +303,10 @@ def test_a_policy_denies_addresses_as_they_are_written(denied: str) -> None:
     for text, is_refused in ((address, True), ("8.8.8.8", False)):
         value = {"metadata": {"name": "s"}, "subsets": [{"addresses": [{"ip": text}]}]}
         assert bool(endpoints.refusals(value, policy, ())) == is_refused
+
+
+@pytest.mark.parametrize("held", ["2002:cb00:7105::5", "203.0.113.5"])
+def test_a_pod_of_another_tenant_has_its_address_in_each_form(held: str) -> None:
+    value = subsets("2002:cb00:7105::5")
+    assert not endpoints.refusals(value, DEFAULT, (), ())
+    assert endpoints.refusals(value, DEFAULT, (), (), is_held_by_others=held.__eq__)
