@@ -57,6 +57,7 @@ class _AnsweringSession:
         self.write_wait_s = lambda *_: 0.0
         self.write_rate = SimpleNamespace(forget=_nothing)
         self.is_attached = True
+        self.plan_generation = 0
         self.last_error = ""
         self.pod = POD
         self.added = 0
