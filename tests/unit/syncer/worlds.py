@@ -44,6 +44,7 @@ from syncer.kinds.configmap import ROOT_CA, TENANT_ROOT_CA
 from syncer.kinds.metadata import LABEL_PREFIX
 from syncer.run.service import SyncerService
 from syncer.sharding.lease_objects import LEASES
+from syncer.sources.policies import SYNC_POLICIES
 from syncer.surroundings import ApiClient, Surroundings
 from syncer.tenant.session import TenantSession
 from tenancy import keys, names
@@ -526,6 +527,17 @@ def furnish(plane: Plane, *objects: Object) -> None:
     plane.cluster.create(NAMESPACES, {"metadata": {"name": "web"}})
     for each in objects:
         plane.cluster.create(DOWN[each["kind"]], each)
+
+
+def set_policy(world: World, spec: Object) -> None:
+    """Have the super cluster serve this spec as the default SyncPolicy."""
+    policy: Object = {
+        "apiVersion": "vcnode.io/v1alpha1",
+        "kind": "SyncPolicy",
+        "metadata": {"namespace": "tenants", "name": "default"},
+        "spec": spec,
+    }
+    world.super.storage.put(SYNC_POLICIES, policy)
 
 
 @contextlib.asynccontextmanager

@@ -7,25 +7,14 @@ import pytest
 
 from daemonkit.kube.resources import NAMESPACES, PODS
 from syncer.core.objects import Object
-from syncer.sources.policies import SYNC_POLICIES
 from tests.unit.syncer import objects
 from tests.unit.syncer.planes import PacedWatches, Plane, grow
-from tests.unit.syncer.worlds import ENDPOINTS, World, furnish, reports_of, running, sessions_of
+from tests.unit.syncer.worlds import ENDPOINTS, World, furnish, reports_of, running, sessions_of, set_policy
 
 pytestmark = pytest.mark.asyncio
 
 _OPEN: Object = {"endpoints": {"allowedCIDRs": ["10.9.0.0/16"]}}
 _OUTSIDE = "203.0.113.5"
-
-
-def _have_policy(world: World, spec: Object) -> None:
-    policy = {
-        "apiVersion": "vcnode.io/v1alpha1",
-        "kind": "SyncPolicy",
-        "metadata": {"namespace": "tenants", "name": "default"},
-        "spec": spec,
-    }
-    world.super.storage.put(SYNC_POLICIES, policy)
 
 
 def _endpoints(address: str) -> Object:
@@ -37,7 +26,7 @@ async def test_what_a_policy_opens_during_its_report_goes_down() -> None:
     world = World({"one": "red"})
     async with running(world):
         one = world.tenants["one"]
-        _have_policy(world, {"quota": {"hard": {"pods": 5000}}})
+        set_policy(world, {"quota": {"hard": {"pods": 5000}}})
         furnish(one, objects.service("s"))
         await asyncio.sleep(20)
         reported = list[str]()
@@ -45,7 +34,7 @@ async def test_what_a_policy_opens_during_its_report_goes_down() -> None:
         async def opened(path: str) -> None:
             if "events" in path and not reported:
                 reported.append(path)
-                _have_policy(world, _OPEN)
+                set_policy(world, _OPEN)
                 await asyncio.sleep(3)
 
         world.before_answer = opened
@@ -60,7 +49,7 @@ async def test_what_a_policy_closes_while_it_is_written_goes() -> None:
     paced = world.super.paced[ENDPOINTS] = PacedWatches()
     async with running(world):
         one = world.tenants["one"]
-        _have_policy(world, _OPEN)
+        set_policy(world, _OPEN)
         furnish(one, objects.service("s"))
         await asyncio.sleep(20)
         written = list[str]()
@@ -68,7 +57,7 @@ async def test_what_a_policy_closes_while_it_is_written_goes() -> None:
         async def closed(path: str) -> None:
             if path.endswith("/endpoints") and "red-web" in path and not written:
                 written.append(path)
-                _have_policy(world, {})
+                set_policy(world, {})
                 await asyncio.sleep(1)
 
         world.before_answer = closed
@@ -111,12 +100,12 @@ async def test_a_pod_that_cannot_be_read_keeps_its_address() -> None:
 
 async def test_what_waits_for_a_policy_names_its_last_problem() -> None:
     world = World({"one": "red"})
-    _have_policy(world, {"endpoints": {"allowedCIDRs": ["no network"]}})
+    set_policy(world, {"endpoints": {"allowedCIDRs": ["no network"]}})
     async with running(world):
         one = world.tenants["one"]
         furnish(one, objects.service("s"))
         await asyncio.sleep(20)
-        _have_policy(world, {"quota": {"hard": {"limits.cpu": "nonsense"}}})
+        set_policy(world, {"quota": {"hard": {"limits.cpu": "nonsense"}}})
         await asyncio.sleep(20)
         one.cluster.create(NAMESPACES, {"metadata": {"name": "later"}})
         await asyncio.sleep(60)

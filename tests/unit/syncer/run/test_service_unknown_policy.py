@@ -8,10 +8,9 @@ import pytest
 
 from daemonkit.kube.resources import CONFIG_MAPS, ENDPOINT_SLICES, NODES, PODS, SERVICES, Resource
 from devkit.kube.storage import Object
-from syncer.sources.policies import SYNC_POLICIES
 from tests.unit.syncer import objects
 from tests.unit.syncer.planes import Plane
-from tests.unit.syncer.worlds import CLAIMS, DOWN, ENDPOINTS, INGRESSES, World, furnish, running
+from tests.unit.syncer.worlds import CLAIMS, DOWN, ENDPOINTS, INGRESSES, World, furnish, running, set_policy
 
 pytestmark = pytest.mark.asyncio
 
@@ -28,18 +27,8 @@ _POLICY: Object = {
 }
 
 
-def _set_policy(world: World, spec: Object) -> None:
-    policy: Object = {
-        "apiVersion": "vcnode.io/v1alpha1",
-        "kind": "SyncPolicy",
-        "metadata": {"namespace": "tenants", "name": "default"},
-        "spec": spec,
-    }
-    world.super.storage.put(SYNC_POLICIES, policy)
-
-
 def _break_policy(world: World) -> None:
-    _set_policy(world, _POLICY | {"endpoints": {"allowedCIDRs": ["no network"]}})
+    set_policy(world, _POLICY | {"endpoints": {"allowedCIDRs": ["no network"]}})
 
 
 def _meta(name: str, **more: object) -> Object:
@@ -98,7 +87,7 @@ def _below(world: World) -> Mapping[str, Object]:
 
 
 async def _prepare(world: World) -> None:
-    _set_policy(world, _POLICY)
+    set_policy(world, _POLICY)
     plane = world.tenants["one"]
     furnish(plane, objects.pod("p"))
     furnish(world.tenants["two"], objects.pod("other"))
@@ -128,7 +117,7 @@ async def test_what_a_policy_let_down_stays() -> None:
         plane.cluster.create(CONFIG_MAPS, {"kind": "ConfigMap", "metadata": _meta("new")})
         await asyncio.sleep(60)
         assert _below(world) == before
-        _set_policy(world, _POLICY)
+        set_policy(world, _POLICY)
         await asyncio.sleep(60)
         after = _below(world)
         assert after.keys() == before.keys() | {"ConfigMap new"}
@@ -175,14 +164,14 @@ async def test_the_last_policy_counts_while_it_cannot_be_read() -> None:
             "quota": {"hard": {"vcnode.io/stored-bytes": "64Ki"}},
             "vNodes": {"schedulable": True},
         }
-        _set_policy(world, spec)
+        set_policy(world, spec)
         plane = world.tenants["one"]
         furnish(plane, objects.pod("p"))
         plane.cluster.create(CONFIG_MAPS, {"kind": "ConfigMap", "metadata": _meta("map"), "data": {"a": "1"}})
         await asyncio.sleep(20)
         before, shown = _below(world), _shown(plane)
         assert "ConfigMap map" in before
-        _set_policy(world, {"claims": {"no": "field"}})
+        set_policy(world, {"claims": {"no": "field"}})
         await asyncio.sleep(20)
         value = plane.storage.get(CONFIG_MAPS, "web", "map")
         plane.storage.put(CONFIG_MAPS, value | {"data": {"a": "x" * 100_000}})
