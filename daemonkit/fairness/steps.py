@@ -37,7 +37,7 @@ class WorkStep:
         self._objects = self._bytes = 0
 
     def count(self, size_bytes: int = 0) -> bool:
-        """Count an object, of which `size_bytes` were decoded; returns whether the step ends: then yield."""
+        """Count an object with `size_bytes` of decoded JSON. If it returns True the step is full: yield."""
         self._objects += 1
         self._bytes += size_bytes
         if self._objects < self._most and self._bytes < STEP_BYTES:

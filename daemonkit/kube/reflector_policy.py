@@ -10,9 +10,9 @@ The rules in words:
   server sends no bookmarks of a kind that had no event since it started, up to ten minutes long
   (k8s.io/apiserver, storage/cacher: dispatchEvents; seen with 1.34).
 - Only a watch after one that was of use may be long. Of others the server is asked to end them before they
-  would be taken for half open: a connection that ends so serves the next request, without a handshake. And
-  so it is of all watches of a kind of which one has been taken for half open: of some kinds a server sends a
-  bookmark before it ends a watch, and none for minutes in a long one (seen with 1.34).
+  would be taken for half open: a connection that ends so serves the next request, without a handshake. A
+  kind stays with short watches once a long one has stalled: for some kinds an API server sends a bookmark
+  before it ends a watch, and none for minutes in a long one (seen with 1.34).
 - Failures in a row back off exponentially. Those that lead from a watch to a list are counted until a watch
   has been of use. Otherwise a working list before a failing watch would make a tight loop.
 - What the server asks for (Retry-After) is honoured, within reason.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is held of Events of the super cluster, of which a tenant brings about as many as it likes."""
+"""Caches Events of the super cluster within a bound: a tenant can cause any number of them."""
 
 from collections.abc import Callable
 

@@ -15,7 +15,7 @@ from daemonkit.kube.byte_budget import OBJECT_BYTES
 class Totals:
     """`counts` by kind, `objects` in all. `stored_bytes` is of the JSON without `managedFields`.
 
-    `unreadable_bytes` is of those that cannot be read, of which nothing is held: at least what they have.
+    `unreadable_bytes` is an upper bound for objects that cannot be read; their bodies are not cached.
     `event_bytes` is what is held of Events, which end by themselves and are in no quota, and
     `copied_event_bytes` what is left of those that have been copied to the tenant.
     """

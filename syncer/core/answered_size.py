@@ -4,7 +4,7 @@
 Go's encoder writes `<`, `>`, `&` and the line separators U+2028 and U+2029 as six bytes each
 (https://pkg.go.dev/encoding/json#Marshal, as of Go 1.25; backspace and form feed too before 1.22). Ours does
 not, and a tenant's API server may be any program. So what was read in one cluster may be up to six times as
-large in the other, more than is read there: nobody would know any more what it is, nor count it.
+large in the other. An object above the read limit there could not be cached, nor counted by the quota.
 """
 
 MAX_ANSWERED_BYTES = 7 << 19

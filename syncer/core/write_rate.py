@@ -2,9 +2,9 @@
 """When one tenant's next write to the super cluster may go out, by bytes. Pure.
 
 Each write is an object in the history of the super cluster's etcd until that is compacted, also where it
-replaces another one. So a tenant may write all that it may have there at once, and then at a rate. At first
-it is an eighth of that. A write that is too early gets a time, and keeps it: whoever comes later is later.
-What is not written after all costs nothing.
+replaces another one. The burst is as large as the tenant's limit of stored bytes, and a session begins with
+an eighth of it. A write that must wait reserves its time, and later writes queue behind it. A reservation
+that is given back before its write is sent costs nothing.
 """
 
 from collections.abc import Hashable
@@ -21,8 +21,8 @@ REFILL_S = 128.0
 _LEAST_BYTES = 1 << 20
 # Of what a tenant may have: what may go out besides, because it takes something away or keeps a pod's tokens.
 _EXTRA = 1 / 4
-# Of what a tenant may have: what it may write at once at first. Nobody knows what was written before: a
-# tenant that brings the process down, or is served by another, has no whole burst by that.
+# Of the burst: what a session begins with. Earlier writes are not known after a restart or a takeover, and a
+# tenant that crashes the process must not get a full burst each time.
 _AT_FIRST = 1 / 8
 
 

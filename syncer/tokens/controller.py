@@ -127,7 +127,7 @@ class TokenIssuer:
     def remove_tenant(self, key: str) -> Generator[None, None, None]:
         """Forget a tenant at once, and in steps what was known of its tokens.
 
-        Its Secrets stay, for whoever serves it next.
+        Its Secrets stay in the super cluster: the next replica that syncs the tenant uses them.
         """
         removed = self._tenants.pop(key, None)
         for task in () if removed is None else removed.tasks:

@@ -172,7 +172,7 @@ class SuperNodes:
         self._users_of_all[user] = None
 
     def remove_user_of_all(self, user: NodeUser) -> None:
-        """Have a tenant hear of the changes of those nodes alone of which it has a vNode."""
+        """Report changes of a node only to the tenants that have its vNode."""
         self._users_of_all.pop(user, None)
 
     def probe_due(self) -> None:

@@ -56,5 +56,5 @@ print(before - resident_kib())
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="malloc_trim is glibc's")
 def test_free_pages_leave_the_resident_set() -> None:
-    """40 MB between what is kept, of which the page at each end of a block may be in use."""
+    """Free 40 MB between blocks that stay; the first and the last page of each gap may be in use."""
     assert int(subprocess.check_output([sys.executable, "-c", BURST])) > 15_000
