@@ -7,7 +7,6 @@ One watch a kind for all tenants. An object belongs to the tenant whose annotati
 
 from collections import Counter
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence, Set
-from typing import NamedTuple
 
 from daemonkit.fairness.scheduler import Account
 from daemonkit.fairness.steps import WorkStep, in_steps
@@ -33,6 +32,15 @@ from syncer.caches.held_events import HeldEvents
 from syncer.caches.node_networks import node_networks
 from syncer.caches.pod_addresses import AddressListeners, PodAddresses
 from syncer.caches.stored_totals import StoredTotals
+from syncer.caches.super_change import (
+    API_SERVER,
+    CLUSTER_NETWORKS,
+    DRAIN,
+    EVENT,
+    NODE,
+    POD_ADDRESS,
+    SuperChange,
+)
 from syncer.core.objects import Object, annotations_of
 from syncer.kinds.port import SYSTEM_NAMESPACE, KindSync, Scope
 from syncer.policy import addresses
@@ -42,16 +50,6 @@ from tenancy import keys, names
 from tenancy.super_names import SuperNames
 from tenancy.super_namespaces import SuperNamespaceOwner, owner_of
 
-NODE = "Node"
-EVENT = "Event"
-API_SERVER = "APIServer"
-"""As the kind of a change: Services or Endpoints of the namespace that a control plane runs in."""
-CLUSTER_NETWORKS = "ClusterNetworks"
-"""As the kind of a change: what the super cluster is known to have itself."""
-POD_ADDRESS = "PodAddress"
-"""As the kind of a change: a pod of a tenant has an address, which is the name, or has it no more."""
-DRAIN = "Drain"
-"""As the kind of a change: how long a node that runs pods of a super namespace has been cordoned."""
 # Of one namespace, for the variables of its pods: these are read in about 5 ms.
 MAX_SERVICES = 1_000
 MAX_SERVICES_BYTES = 1 << 20
@@ -64,31 +62,6 @@ _WITH_ADDRESSES = frozenset({"services", "endpoints"})
 _IN_NAMESPACES = frozenset({Scope.NAMESPACED, Scope.SYSTEM})
 
 _ObjectChange = Added[CachedObject] | Modified[CachedObject] | Deleted[CachedObject]
-
-
-class SuperChange(NamedTuple):
-    """A super object of a tenant changed: `namespace` and `name` are the tenant's.
-
-    Without a `key` it concerns all tenants: a published object, or a Node. `version` is what it became with
-    this change, while the caches have all that came in one piece with it. It is empty if it is gone or cannot
-    be read, or if changes may have been left out while its super namespace was nobody's. `value` is what a
-    namespaced super object is, or last was; None if it was never readable. `owner` is that of its super
-    namespace. It is None for a Namespace: who has the key waits for one of an earlier tenant to go.
-    """
-
-    kind: str
-    key: str | None
-    namespace: str
-    name: str
-    version: str = ""
-    is_deleted: bool = False
-    is_relisting: bool = False
-    value: CachedObject | None = None
-    owner: SuperNamespaceOwner | None = None
-
-    @property
-    def item(self) -> tuple[str, str, str]:
-        return self.kind, self.namespace, self.name
 
 
 class SuperCaches:

@@ -19,15 +19,8 @@ from daemonkit.kube.shared_budget import SharedBudget
 from daemonkit.run.daemon_shell import DaemonShell, freeze_heap
 from daemonkit.run.lifecycle import Lifecycle
 from syncer.caches.cached_object import CachedObject
-from syncer.caches.super_cluster import (
-    API_SERVER,
-    CLUSTER_NETWORKS,
-    DRAIN,
-    NODE,
-    POD_ADDRESS,
-    SuperCaches,
-    SuperChange,
-)
+from syncer.caches.super_change import API_SERVER, CLUSTER_NETWORKS, DRAIN, NODE, POD_ADDRESS, SuperChange
+from syncer.caches.super_cluster import SuperCaches
 from syncer.config import ShardingConfig, SyncerConfiguration
 from syncer.core import held_condition
 from syncer.core.memory import TENANT_BYTES, budget_bytes, chosen_limit_bytes, room

@@ -13,7 +13,8 @@ from daemonkit.kube.resources import NODES, Key
 from daemonkit.kube.store import Change, DecodeFailed
 from daemonkit.tasks import Tasks
 from syncer.caches.cached_object import MAX_PLANNED_VALUES, CachedObject, parse, parser_of
-from syncer.caches.super_cluster import EVENT, SuperCaches
+from syncer.caches.super_change import EVENT
+from syncer.caches.super_cluster import SuperCaches
 from syncer.core.objects import Object
 from syncer.core.pair import Pair
 from syncer.core.plan import SIDES, Side

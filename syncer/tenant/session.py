@@ -27,7 +27,8 @@ from daemonkit.kube.shared_budget import SharedBudget
 from daemonkit.kube.store import Added, Change, DecodeFailed, Deleted, Modified, UndecodableDeleted
 from daemonkit.tasks import Tasks
 from syncer.caches.cached_object import CachedObject, is_verified, unreadable_keys
-from syncer.caches.super_cluster import API_SERVER, NODE, SuperCaches, SuperChange
+from syncer.caches.super_change import API_SERVER, NODE, SuperChange
+from syncer.caches.super_cluster import SuperCaches
 from syncer.core.objects import Object
 from syncer.core.pair import Pair
 from syncer.core.plan import SIDES, Side

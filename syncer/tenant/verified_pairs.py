@@ -11,7 +11,7 @@ from typing import Protocol
 
 from daemonkit.fairness.emptying import Holder
 from syncer.caches.cached_object import CachedObject, last_observed
-from syncer.caches.super_cluster import EVENT
+from syncer.caches.super_change import EVENT
 from syncer.core.pair import Pair
 from syncer.tenant.caches import NOT_WATCHED
 from syncer.tenant.deletions import SyncKey

@@ -5,7 +5,8 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Protocol
 
 from daemonkit.kube.store import DecodeFailed
-from syncer.caches.super_cluster import API_SERVER, CLUSTER_NETWORKS, DRAIN, NODE, POD_ADDRESS, SuperCaches
+from syncer.caches.super_change import API_SERVER, CLUSTER_NETWORKS, DRAIN, NODE, POD_ADDRESS
+from syncer.caches.super_cluster import SuperCaches
 from syncer.core.objects import Object
 from syncer.core.plan import Side, Wait
 from syncer.core.tenant_cluster import TenantCluster

@@ -9,7 +9,8 @@ from daemonkit.kube.resources import PODS, SERVICES, Key, Resource
 from daemonkit.kube.store import Added, Change, Deleted, Modified
 from daemonkit.tasks import Tasks
 from syncer.caches.cached_object import CachedObject, parse, parse_with_spec
-from syncer.caches.super_cluster import SuperCaches, SuperChange
+from syncer.caches.super_change import SuperChange
+from syncer.caches.super_cluster import SuperCaches
 from syncer.config import VnAgentConfig
 from syncer.core.objects import Object, name_of
 from syncer.core.plan import Conflict, Wait

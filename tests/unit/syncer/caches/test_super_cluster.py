@@ -15,12 +15,8 @@ from devkit.kube.in_process import InProcessClient
 from devkit.kube.storage import Object, Storage
 from syncer.caches.cached_object import CachedMetadata, CachedObject
 from syncer.caches.held_events import MAX_EVENT_BYTES
-from syncer.caches.super_cluster import (
-    MAX_SERVICES,
-    MAX_SERVICES_BYTES,
-    SuperCaches,
-    SuperChange,
-)
+from syncer.caches.super_change import SuperChange
+from syncer.caches.super_cluster import MAX_SERVICES, MAX_SERVICES_BYTES, SuperCaches
 from syncer.kinds import event, persistent_volume, table
 from tenancy import keys
 

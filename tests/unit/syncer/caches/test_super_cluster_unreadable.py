@@ -10,7 +10,8 @@ from devkit.kube.cluster import Cluster, ClusterSettings
 from devkit.kube.in_process import InProcessClient
 from devkit.kube.storage import Storage
 from syncer.caches.cached_object import CachedMetadata, CachedObject
-from syncer.caches.super_cluster import SuperCaches, SuperChange
+from syncer.caches.super_change import SuperChange
+from syncer.caches.super_cluster import SuperCaches
 from syncer.kinds import table
 
 _STATES = ("absent", "readable", "unreadable")
