@@ -6,7 +6,7 @@ One watch a kind for all tenants. An object belongs to the tenant whose annotati
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 
 from daemonkit.fairness.scheduler import Account
 from daemonkit.fairness.steps import WorkStep, in_steps
@@ -41,13 +41,13 @@ from syncer.caches.super_change import (
     POD_ADDRESS,
     SuperChange,
 )
+from syncer.caches.super_owners import SuperOwners
 from syncer.core.objects import Object, annotations_of
 from syncer.kinds.port import SYSTEM_NAMESPACE, KindSync, Scope
 from syncer.policy import addresses
 from syncer.policy.addresses import CountedNetworks
 from syncer.policy.sync_policy import Network
-from tenancy import keys, names
-from tenancy.super_names import SuperNames
+from tenancy import keys
 from tenancy.super_namespaces import SuperNamespaceOwner, owner_of
 
 # Of one namespace, for the variables of its pods: these are read in about 5 ms.
@@ -86,14 +86,8 @@ class SuperCaches:
         # Of each tenant's key, how many reports are under way of what came before its namespace.
         self._late: Counter[str] = Counter()
         self._on_applied = on_applied
-        self._owners: dict[str, SuperNamespaceOwner | names.Refused] = {}
-        self.names = SuperNames()
-        # Whose super namespaces were that are gone, as long as objects of them are cached: the ends of these
-        # may be seen later.
-        self._last_owners: dict[str, SuperNamespaceOwner] = {}
-        # Of each tenant's key its super namespaces, and of each kind and super namespace the names: what one
-        # tenant has is found without looking at what all others have.
-        self._owned: dict[str, dict[str, SuperNamespaceOwner]] = {}
+        self.owners = SuperOwners(self._has_objects)
+        # Of each kind and super namespace: what one tenant has is found without looking at all others'.
         self._names: dict[tuple[str, str], dict[str, None]] = {}
         self._service_names: dict[str, set[str]] = {}
         self._services: dict[str, tuple[Object, ...]] = {}
@@ -108,7 +102,7 @@ class SuperCaches:
         self._drained_nodes = DrainedNodes()
         self.stored = StoredTotals()
         self.volumes = ClaimedVolumes(self.stored)
-        self.events = HeldEvents(self.stored, self._key_of, lambda where: self.objects(EVENT).get(where))
+        self.events = HeldEvents(self.stored, self.owners.key, lambda where: self.objects(EVENT).get(where))
         # What unreadable objects last were: who counts them hears of their end with it.
         self._last_readable: dict[tuple[str, Key], CachedObject] = {}
         self._kinds = {each.kind.kind: each for each in kinds}
@@ -149,18 +143,6 @@ class SuperCaches:
         """The cached objects of a kind, by (super namespace, super name)."""
         return self.reflectors[kind].objects
 
-    def owner(self, super_namespace: str) -> SuperNamespaceOwner | names.Refused | None:
-        """Whose a super namespace is; None for the super cluster's own and for one that does not exist."""
-        return self._owners.get(super_namespace)
-
-    def _key_of(self, super_namespace: str) -> str | None:
-        owner = self._owners.get(super_namespace)
-        return owner.key if isinstance(owner, SuperNamespaceOwner) else None
-
-    def owned_namespaces(self, key: str) -> list[tuple[str, SuperNamespaceOwner]]:
-        """The super namespaces with this cluster key in their annotations."""
-        return list(self._owned.get(key, {}).items())
-
     def names_in(self, kind: str, super_namespace: str) -> Collection[str]:
         """The names of a kind's cached objects in a super namespace. Take a copy before the next await."""
         return self._names.get((kind, super_namespace), {}).keys()
@@ -186,7 +168,7 @@ class SuperCaches:
 
     def is_held_by_others(self, address: str, key: str) -> bool:
         """Whether a pod of another tenant than that of this cluster key has an address in canonical form."""
-        holders = map(self._key_of_pods, self._pod_addresses.holders(address))
+        holders = map(self.owners.key_or_last, self._pod_addresses.holders(address))
         return any(each is not None and each != key for each in holders)
 
     def follow_pod_address(self, key: str, address: str) -> None:
@@ -196,23 +178,18 @@ class SuperCaches:
     def _addresses_moved(self, super_namespace: str, moved: Collection[str]) -> None:
         if not moved:
             return
-        own = self._key_of_pods(super_namespace)
+        own = self.owners.key_or_last(super_namespace)
         for address in moved:
             for key in self._listeners.of(address):
                 if own is not None and own != key:
                     self._on_change(SuperChange(POD_ADDRESS, key, "", address))
-
-    def _key_of_pods(self, super_namespace: str) -> str | None:
-        """Whose the pods of a super namespace are, also if its end has been seen before theirs."""
-        owner = self._owner_of_objects(super_namespace, is_deleted=True)
-        return owner.key if isinstance(owner, SuperNamespaceOwner) else None
 
     def addresses_in(self, root_namespace: str) -> frozenset[str]:
         """The addresses of Services and Endpoints of the namespace that a tenant's control plane runs in.
 
         None if that is a super namespace, in which tenants write.
         """
-        if self._owners.get(root_namespace) is not None:
+        if root_namespace in self.owners.by_namespace:
             return frozenset()
         known = self._addresses_in.get(root_namespace)
         if known is None:
@@ -240,7 +217,7 @@ class SuperCaches:
             for change in changes:
                 namespace, size_bytes = _place_and_size(sync.scope, change)
                 whole += size_bytes
-                owner = self._owner_of_objects(namespace, is_deleted=True)
+                owner = self.owners.or_last(namespace)
                 if isinstance(owner, SuperNamespaceOwner):
                     parts[owner.key] = parts.get(owner.key, 0) + size_bytes
             self._on_applied(parts, whole)
@@ -248,7 +225,7 @@ class SuperCaches:
     def _changed(self, sync: KindSync, changes: Sequence[Change[CachedObject]]) -> None:
         kind = sync.kind.kind
         is_relisting = self.reflectors[kind].is_relisting
-        unreadable = unreadable_keys(changes)
+        unreadable, owners = unreadable_keys(changes), self.owners.by_namespace
         self._note_names(kind, changes)
         self._note_stored(sync, changes)
         if sync.kind.resource.plural in _WITH_ADDRESSES:
@@ -271,7 +248,7 @@ class SuperCaches:
             if sync.scope in _IN_NAMESPACES:
                 if kind == EVENT:
                     is_held = self.events.changed(change)
-                    if not is_held and not (isinstance(change, Deleted) and namespace in self._owners):
+                    if not is_held and not (isinstance(change, Deleted) and namespace in owners):
                         continue
                 if sync.kind.resource == SERVICES:
                     # An unreadable one has no cached object either.
@@ -282,7 +259,7 @@ class SuperCaches:
                     before = "" if isinstance(change, Added) else change.old.drain_node
                     after = "" if isinstance(change, Deleted) else change.value.drain_node
                     self._drained_nodes.pod_moved(namespace, before, after)
-                if sync.kind.resource.plural in _WITH_ADDRESSES and namespace not in self._owners:
+                if sync.kind.resource.plural in _WITH_ADDRESSES and namespace not in owners:
                     self._on_change(SuperChange(API_SERVER, namespace, "", ""))
                 if isinstance(change, Deleted):
                     if is_unreadable:
@@ -294,7 +271,7 @@ class SuperCaches:
                 self._on_change(SuperChange(kind, None, "", name, _version(change), is_deleted, is_relisting))
             else:
                 for value in _values(change):
-                    owner = self._owners.get(value.claim_namespace)
+                    owner = owners.get(value.claim_namespace)
                     if isinstance(owner, SuperNamespaceOwner):
                         self._on_change(
                             SuperChange(
@@ -308,8 +285,8 @@ class SuperCaches:
                                 owner=owner,
                             )
                         )
-        if self._last_owners:
-            self._forget_last_owners({each.key[0] for each in changes})
+        if self.owners.last:
+            self.owners.objects_changed({each.key[0] for each in changes})
 
     def _report(
         self,
@@ -320,7 +297,9 @@ class SuperCaches:
         is_deleted: bool,
         is_relisting: bool,
     ) -> None:
-        owner = self._owner_of_objects(change.key[0], is_deleted=is_deleted)
+        # Of one that was deleted, whose its super namespace was if that went first.
+        namespace = change.key[0]
+        owner = self.owners.or_last(namespace) if is_deleted else self.owners.by_namespace.get(namespace)
         name = sync.tenant_name(change.key[1])
         if isinstance(owner, SuperNamespaceOwner) and name is not None:
             if sync.scope is Scope.SYSTEM and owner.namespace != SYSTEM_NAMESPACE:
@@ -340,15 +319,6 @@ class SuperCaches:
                 )
             )
 
-    def _owner_of_objects(
-        self, super_namespace: str, *, is_deleted: bool
-    ) -> SuperNamespaceOwner | names.Refused | None:
-        """Whose an object is; of one that was deleted, whose its super namespace was if that went first."""
-        owner = self._owners.get(super_namespace)
-        if owner is None and is_deleted:
-            return self._last_owners.get(super_namespace)
-        return owner
-
     def _end_replaced(
         self, sync: KindSync, change: Added[CachedObject] | Modified[CachedObject], *, is_relisting: bool
     ) -> None:
@@ -360,7 +330,7 @@ class SuperCaches:
     def _unreadable_deleted(self, sync: KindSync, key: Key, *, is_relisting: bool) -> None:
         """One that could not be read was deleted. Of a namespaced one it is known whose it was."""
         kind, name = sync.kind.kind, sync.tenant_name(key[1])
-        owner = self._owner_of_objects(key[0], is_deleted=True)
+        owner = self.owners.or_last(key[0])
         last = self._last_readable.pop((kind, key), None)
         if sync.scope is Scope.NAMESPACED and isinstance(owner, SuperNamespaceOwner) and name is not None:
             self._on_change(
@@ -378,10 +348,11 @@ class SuperCaches:
             if change.key in unreadable and not isinstance(change, UndecodableDeleted):
                 continue  # it stays whose it was
             name = change.key[1]
-            before, after = self._owners.get(name), None
+            before, after = self.owners.by_namespace.get(name), None
             if isinstance(change, Added | Modified):
                 after = owner_of(name, annotations_of(change.value.load()))
-            self._set_owner(name, after)
+            self.owners.set(name, after)
+            self.stored.own(name, after.key if isinstance(after, SuperNamespaceOwner) else None)
             for owner in dict.fromkeys((before, after)):
                 if isinstance(owner, SuperNamespaceOwner):
                     version = _version(change)
@@ -393,7 +364,7 @@ class SuperCaches:
             if has_synced and after != before and isinstance(after, SuperNamespaceOwner):
                 found.add(name)
         if found and self._tasks is not None and self._account is not None:
-            owners = filter(None, map(self._owners.get, found))
+            owners = filter(None, map(self.owners.by_namespace.get, found))
             late = [each.key for each in owners if isinstance(each, SuperNamespaceOwner)]
             self._late.update(late)
             report = in_steps(self._report_cached(found))
@@ -432,34 +403,12 @@ class SuperCaches:
                 for namespace in super_namespaces:
                     for name in tuple(self.volumes.names_of(kind, namespace)):
                         # It may have gone, or be somebody else's, since the step before.
-                        owner, found = self._owners.get(namespace), cached.get(("", name))
+                        owner, found = self.owners.by_namespace.get(namespace), cached.get(("", name))
                         is_there = found is not None and found.claim_namespace == namespace
                         if is_there and isinstance(owner, SuperNamespaceOwner):
                             self._on_change(SuperChange(kind, owner.key, "", name, owner=owner))
                         if step.count():
                             yield
-
-    def _set_owner(self, name: str, owner: SuperNamespaceOwner | names.Refused | None) -> None:
-        before = self._owners.pop(name, None)
-        if isinstance(before, SuperNamespaceOwner):
-            self.names.remove(name, before.key)
-            del self._owned[before.key][name]
-            if not self._owned[before.key]:
-                del self._owned[before.key]
-            if owner is None and self._has_objects(name):
-                self._last_owners[name] = before
-        self.stored.own(name, owner.key if isinstance(owner, SuperNamespaceOwner) else None)
-        if owner is not None:
-            self._owners[name] = owner
-            self._last_owners.pop(name, None)
-        if isinstance(owner, SuperNamespaceOwner):
-            self.names.add(name, owner.key, owner.namespace)
-            self._owned.setdefault(owner.key, {})[name] = owner
-
-    def _forget_last_owners(self, super_namespaces: Set[str]) -> None:
-        for namespace in super_namespaces & self._last_owners.keys():
-            if not self._has_objects(namespace):
-                del self._last_owners[namespace]
 
     def _has_objects(self, super_namespace: str) -> bool:
         return any((kind, super_namespace) in self._names for kind in self._kinds)
@@ -536,7 +485,7 @@ class SuperCaches:
     def note_draining(self, now_s: float) -> None:
         """Take the time, by the wall clock."""
         for super_namespace in self._drained_nodes.note(now_s):
-            owner = self._owners.get(super_namespace)
+            owner = self.owners.by_namespace.get(super_namespace)
             if isinstance(owner, SuperNamespaceOwner):
                 self._on_change(SuperChange(DRAIN, owner.key, owner.namespace, ""))
 

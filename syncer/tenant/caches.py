@@ -215,7 +215,7 @@ class TenantCaches:
         """What the super cluster has of a kind that is the tenant's, or of all tenants; None for each super
         namespace, which may be one of thousands that have none."""
         sync = self._kinds[kind]
-        mine = {name: owner.namespace for name, owner in self._super.owned_namespaces(self._owner.tenant.key)}
+        mine = {name: owner.namespace for name, owner in self._super.owners.of_key(self._owner.tenant.key)}
         if sync.scope is Scope.NAMESPACE:
             yield from ((kind, "", namespace) for namespace in mine.values())
         elif sync.scope is Scope.PUBLISHED:

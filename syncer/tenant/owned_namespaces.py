@@ -64,7 +64,7 @@ class OwnedNamespaces:
 
     def owner(self, super_namespace: str) -> SuperNamespaceOwner | None:
         """For which namespace of this tenant a super namespace stands; None if it is not this tenant's."""
-        found = self._super.owner(super_namespace)
+        found = self._super.owners.by_namespace.get(super_namespace)
         if not isinstance(found, SuperNamespaceOwner):
             return None
         tenant = self._of.tenant

@@ -180,7 +180,7 @@ class TenantView:
         return 0.0 if name is None else self._super.drain_seconds(name)
 
     def tenant_text(self, text: str, own: Collection[str] = ()) -> str:
-        return self._super.names.replaced(text, self._session.tenant.key, own)
+        return self._super.owners.names.replaced(text, self._session.tenant.key, own)
 
     def tenant_namespace(self, super_namespace: str) -> str | None:
         # One that becomes the tenant's brings the plans of the volumes that claims in it have.
@@ -215,7 +215,8 @@ class TenantView:
         name = self._session.namespaces.owned(namespace)
         if name is None:
             return None
-        owner, own = self._super.owner(name), self._session.caches.of_tenant((NAMESPACE, "", namespace))
+        owner = self._super.owners.by_namespace.get(name)
+        own = self._session.caches.of_tenant((NAMESPACE, "", namespace))
         if own is None:
             return self._missing(Side.TENANT, (NAMESPACE, "", namespace))
         is_current = isinstance(owner, SuperNamespaceOwner) and own.metadata.uid == owner.uid

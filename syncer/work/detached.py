@@ -72,7 +72,7 @@ class DetachedTenants:
 
     def any_owner(self, super_namespace: str) -> SuperNamespaceOwner | None:
         """As `owner`, also of a tenant that has plans: none is made of what cannot be read."""
-        owner = self._super.owner(super_namespace)
+        owner = self._super.owners.by_namespace.get(super_namespace)
         if not isinstance(owner, SuperNamespaceOwner):
             return None
         return owner if owner.key in self._keys() and self._ownership.may_write(owner.key) else None

@@ -70,7 +70,7 @@ class TokenSync:
 
     def _own_secrets(self, session: TenantSession) -> Iterator[Key | None]:
         """The tenant's super Secrets; None for each of its super namespaces."""
-        for namespace, _ in self._super.owned_namespaces(session.tenant.key):
+        for namespace, _ in self._super.owners.of_key(session.tenant.key):
             yield None
             # An earlier tenant with this key may have left some: who asks for a token learns of its pod.
             if session.namespaces.owns(namespace):

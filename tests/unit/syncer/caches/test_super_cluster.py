@@ -49,7 +49,7 @@ async def test_what_a_tenant_has_is_found_by_its_namespaces() -> None:
         cluster.storage.put(CONFIG_MAPS, _config_map(namespace, name))
     caches.start(tasks, TenantScheduler().open("super cluster"))
     await caches.wait_synced()
-    assert [name for name, _ in caches.owned_namespaces("red")] == ["red-db", "red-web"]
+    assert [name for name, _ in caches.owners.of_key("red")] == ["red-db", "red-web"]
     assert list(caches.names_in("ConfigMap", "red-web")) == ["a", "b"]
     cluster.storage.delete(CONFIG_MAPS, "red-web", "a")
     cluster.storage.delete(CONFIG_MAPS, "red-db", "a")
@@ -57,8 +57,8 @@ async def test_what_a_tenant_has_is_found_by_its_namespaces() -> None:
     foreign = cluster.storage.get(NAMESPACES, "", "green-web")
     cluster.storage.put(NAMESPACES, foreign | {"metadata": foreign["metadata"] | {"annotations": {}}})
     await asyncio.sleep(1)
-    assert [name for name, _ in caches.owned_namespaces("red")] == ["red-web"]
-    assert caches.owned_namespaces("green") == []
+    assert [name for name, _ in caches.owners.of_key("red")] == ["red-web"]
+    assert caches.owners.of_key("green") == []
     assert list(caches.names_in("ConfigMap", "red-web")) == ["b"]
     assert list(caches.names_in("ConfigMap", "red-db")) == []
     await tasks.close(1.0)

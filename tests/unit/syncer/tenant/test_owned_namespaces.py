@@ -20,7 +20,7 @@ OWNERS = {
 
 def _namespaces() -> tuple[OwnedNamespaces, SimpleNamespace]:
     tenant = SimpleNamespace(tenant=TenantCluster("red", "tenants", "one", "vc-1"))
-    super_cluster: Any = SimpleNamespace(owner=OWNERS.get)
+    super_cluster: Any = SimpleNamespace(owners=SimpleNamespace(by_namespace=OWNERS))
     return OwnedNamespaces(tenant, super_cluster), tenant
 
 
