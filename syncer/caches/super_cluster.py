@@ -29,6 +29,7 @@ from syncer.caches.cached_object import (
 from syncer.caches.claimed_volumes import ClaimedVolumes
 from syncer.caches.draining import DrainedNodes
 from syncer.caches.held_events import HeldEvents
+from syncer.caches.namespace_services import NamespaceServices
 from syncer.caches.node_networks import node_networks
 from syncer.caches.pod_addresses import AddressListeners, PodAddresses
 from syncer.caches.stored_totals import StoredTotals
@@ -42,7 +43,7 @@ from syncer.caches.super_change import (
     SuperChange,
 )
 from syncer.caches.super_owners import SuperOwners
-from syncer.core.objects import Object, annotations_of
+from syncer.core.objects import annotations_of
 from syncer.kinds.port import SYSTEM_NAMESPACE, KindSync, Scope
 from syncer.policy import addresses
 from syncer.policy.addresses import CountedNetworks
@@ -50,9 +51,6 @@ from syncer.policy.sync_policy import Network
 from tenancy import keys
 from tenancy.super_namespaces import SuperNamespaceOwner, owner_of
 
-# Of one namespace, for the variables of its pods: these are read in about 5 ms.
-MAX_SERVICES = 1_000
-MAX_SERVICES_BYTES = 1 << 20
 # Each takes up to 50 us, as what it is part of is counted and planned again.
 _REPORTED_AT_ONCE = 100
 # Of these the super cluster, or the syncer beside its own labels, has objects without our labels that matter.
@@ -89,8 +87,7 @@ class SuperCaches:
         self.owners = SuperOwners(self._has_objects)
         # Of each kind and super namespace: what one tenant has is found without looking at all others'.
         self._names: dict[tuple[str, str], dict[str, None]] = {}
-        self._service_names: dict[str, set[str]] = {}
-        self._services: dict[str, tuple[Object, ...]] = {}
+        self.services = NamespaceServices(lambda: self.objects("Service"))
         self._pod_addresses = PodAddresses()
         # Tenants, by their keys, with plans that hang on addresses of others' pods: most have none.
         self._listeners = AddressListeners()
@@ -147,21 +144,6 @@ class SuperCaches:
         """The names of a kind's cached objects in a super namespace. Take a copy before the next await."""
         return self._names.get((kind, super_namespace), {}).keys()
 
-    def services(self, super_namespace: str) -> tuple[Object, ...]:
-        """The Services of a super namespace in order of their names. Read only: they are shared.
-
-        None if they are too many or too large: they are decoded in one step, after each change of one.
-        """
-        found = self._services.get(super_namespace)
-        if found is None:
-            cached = self.reflectors["Service"].objects
-            ordered = sorted(self._service_names.get(super_namespace, ()))
-            own = [cached[super_namespace, name] for name in ordered]
-            is_much = len(own) > MAX_SERVICES or sum(each.size_bytes for each in own) > MAX_SERVICES_BYTES
-            found = () if is_much else tuple(each.load() for each in own)
-            self._services[super_namespace] = found
-        return found
-
     def pod_addresses(self, super_namespace: str) -> Collection[str]:
         """The addresses that the pods of a super namespace hold. Read only: they are shared."""
         return self._pod_addresses.of(super_namespace)
@@ -198,7 +180,7 @@ class SuperCaches:
 
     def _read_addresses(self, root_namespace: str) -> frozenset[str]:
         found: set[object] = set()
-        for service in self.services(root_namespace):
+        for service in self.services.of(root_namespace):
             spec = service.get("spec") or {}
             found.update((*(spec.get("clusterIPs") or ()), spec.get("clusterIP")))
         for name in self.names_in("Endpoints", root_namespace):
@@ -251,8 +233,7 @@ class SuperCaches:
                     if not is_held and not (isinstance(change, Deleted) and namespace in owners):
                         continue
                 if sync.kind.resource == SERVICES:
-                    # An unreadable one has no cached object either.
-                    self._note_service(namespace, name, is_there=not isinstance(change, Deleted))
+                    self.services.changed(namespace, name, is_there=not isinstance(change, Deleted))
                 elif sync.kind.resource == PODS:
                     moved = self._pod_addresses.changed(change, is_unreadable=is_unreadable)
                     self._addresses_moved(namespace, moved)
@@ -470,13 +451,6 @@ class SuperCaches:
             namespace = key[1] if sync.scope is Scope.NAMESPACE else key[0]
             count = bool(size_bytes) - bool(before)
             self.stored.add_unreadable(namespace, kind, count, size_bytes - before)
-
-    def _note_service(self, namespace: str, name: str, *, is_there: bool) -> None:
-        found = self._service_names.setdefault(namespace, set())
-        (found.add if is_there else found.discard)(name)
-        if not found:
-            del self._service_names[namespace]
-        self._services.pop(namespace, None)
 
     def drain_seconds(self, super_namespace: str) -> float:
         """For how long one of the nodes that run its pods has been cordoned; 0 if none is."""

@@ -148,7 +148,7 @@ class TenantView:
         self.looked.add((Side.SUPER, "Service", namespace, ANY))
         self._note_owner(namespace)
         name = self._session.namespaces.owned(namespace)
-        return () if name is None else self._super.services(name)
+        return () if name is None else self._super.services.of(name)
 
     def pod_addresses(self, namespace: str) -> Collection[str]:
         self.looked.add((Side.SUPER, "Pod", namespace, ANY))

@@ -15,8 +15,9 @@ from devkit.kube.in_process import InProcessClient
 from devkit.kube.storage import Object, Storage
 from syncer.caches.cached_object import CachedMetadata, CachedObject
 from syncer.caches.held_events import MAX_EVENT_BYTES
+from syncer.caches.namespace_services import MAX_SERVICES, MAX_SERVICES_BYTES
 from syncer.caches.super_change import SuperChange
-from syncer.caches.super_cluster import MAX_SERVICES, MAX_SERVICES_BYTES, SuperCaches
+from syncer.caches.super_cluster import SuperCaches
 from syncer.kinds import event, persistent_volume, table
 from tenancy import keys
 
@@ -79,7 +80,7 @@ async def test_services_that_take_long_to_read_give_no_variables(
         cluster.storage.put(SERVICES, service)
     caches.start(tasks, TenantScheduler().open("super cluster"))
     await caches.wait_synced()
-    assert len(caches.services("red-web")) == (count if is_read else 0)
+    assert len(caches.services.of("red-web")) == (count if is_read else 0)
     await tasks.close(1.0)
 
 
