@@ -30,24 +30,12 @@ from syncer.caches.claimed_volumes import ClaimedVolumes
 from syncer.caches.draining import DrainedNodes
 from syncer.caches.held_events import HeldEvents
 from syncer.caches.namespace_services import NamespaceServices
-from syncer.caches.node_networks import node_networks
-from syncer.caches.pod_addresses import AddressListeners, PodAddresses
 from syncer.caches.stored_totals import StoredTotals
-from syncer.caches.super_change import (
-    API_SERVER,
-    CLUSTER_NETWORKS,
-    DRAIN,
-    EVENT,
-    NODE,
-    POD_ADDRESS,
-    SuperChange,
-)
+from syncer.caches.super_addresses import SuperAddresses
+from syncer.caches.super_change import API_SERVER, CLUSTER_NETWORKS, DRAIN, EVENT, NODE, SuperChange
 from syncer.caches.super_owners import SuperOwners
-from syncer.core.objects import annotations_of
+from syncer.core.objects import Object, annotations_of
 from syncer.kinds.port import SYSTEM_NAMESPACE, KindSync, Scope
-from syncer.policy import addresses
-from syncer.policy.addresses import CountedNetworks
-from syncer.policy.sync_policy import Network
 from tenancy import keys
 from tenancy.super_namespaces import SuperNamespaceOwner, owner_of
 
@@ -88,14 +76,7 @@ class SuperCaches:
         # Of each kind and super namespace: what one tenant has is found without looking at all others'.
         self._names: dict[tuple[str, str], dict[str, None]] = {}
         self.services = NamespaceServices(lambda: self.objects("Service"))
-        self._pod_addresses = PodAddresses()
-        # Tenants, by their keys, with plans that hang on addresses of others' pods: most have none.
-        self._listeners = AddressListeners()
-        # Of namespaces in which control planes run; what has changed there is read again.
-        self._addresses_in: dict[str, frozenset[str]] = {}
-        self.cluster_networks = CountedNetworks()
-        """Addresses and networks of pods of the super cluster's nodes, and addresses of its API server."""
-        self._networks_of: dict[str, tuple[Network, ...]] = {}
+        self.addresses = SuperAddresses(self.owners, self.services.of, self._endpoints_in, on_change)
         self._drained_nodes = DrainedNodes()
         self.stored = StoredTotals()
         self.volumes = ClaimedVolumes(self.stored)
@@ -144,51 +125,9 @@ class SuperCaches:
         """The names of a kind's cached objects in a super namespace. Take a copy before the next await."""
         return self._names.get((kind, super_namespace), {}).keys()
 
-    def pod_addresses(self, super_namespace: str) -> Collection[str]:
-        """The addresses that the pods of a super namespace hold. Read only: they are shared."""
-        return self._pod_addresses.of(super_namespace)
-
-    def is_held_by_others(self, address: str, key: str) -> bool:
-        """Whether a pod of another tenant than that of this cluster key has an address in canonical form."""
-        holders = map(self.owners.key_or_last, self._pod_addresses.holders(address))
-        return any(each is not None and each != key for each in holders)
-
-    def follow_pod_address(self, key: str, address: str) -> None:
-        """The tenant of a cluster key hears of pods of others that have this address, from now on."""
-        self._listeners.follow(key, address)
-
-    def _addresses_moved(self, super_namespace: str, moved: Collection[str]) -> None:
-        if not moved:
-            return
-        own = self.owners.key_or_last(super_namespace)
-        for address in moved:
-            for key in self._listeners.of(address):
-                if own is not None and own != key:
-                    self._on_change(SuperChange(POD_ADDRESS, key, "", address))
-
-    def addresses_in(self, root_namespace: str) -> frozenset[str]:
-        """The addresses of Services and Endpoints of the namespace that a tenant's control plane runs in.
-
-        None if that is a super namespace, in which tenants write.
-        """
-        if root_namespace in self.owners.by_namespace:
-            return frozenset()
-        known = self._addresses_in.get(root_namespace)
-        if known is None:
-            known = self._addresses_in[root_namespace] = self._read_addresses(root_namespace)
-        return known
-
-    def _read_addresses(self, root_namespace: str) -> frozenset[str]:
-        found: set[object] = set()
-        for service in self.services.of(root_namespace):
-            spec = service.get("spec") or {}
-            found.update((*(spec.get("clusterIPs") or ()), spec.get("clusterIP")))
-        for name in self.names_in("Endpoints", root_namespace):
-            for subset in (
-                self.reflectors["Endpoints"].objects[root_namespace, name].load().get("subsets") or ()
-            ):
-                found.update(each.get("ip") for each in subset.get("addresses") or ())
-        return frozenset(str(each) for each in found if each and each != "None")
+    def _endpoints_in(self, namespace: str) -> Iterable[Object]:
+        cached = self.objects("Endpoints")
+        return (cached[namespace, name].load() for name in self.names_in("Endpoints", namespace))
 
     # ---- changes
 
@@ -211,8 +150,7 @@ class SuperCaches:
         self._note_names(kind, changes)
         self._note_stored(sync, changes)
         if sync.kind.resource.plural in _WITH_ADDRESSES:
-            for namespace, _ in (each.key for each in changes):
-                self._addresses_in.pop(namespace, None)
+            self.addresses.forget_control_planes(each.key[0] for each in changes)
         if sync.scope is Scope.NAMESPACE:
             self._namespaces_changed(changes, unreadable)
             return
@@ -221,7 +159,7 @@ class SuperCaches:
                 continue
             if isinstance(change, UndecodableDeleted):
                 if sync.kind.resource == PODS:
-                    self._addresses_moved(change.key[0], self._pod_addresses.unreadable_deleted(change.key))
+                    self.addresses.unreadable_pod_deleted(change.key)
                 self._unreadable_deleted(sync, change.key, is_relisting=is_relisting)
                 continue
             namespace, name = change.key
@@ -235,8 +173,7 @@ class SuperCaches:
                 if sync.kind.resource == SERVICES:
                     self.services.changed(namespace, name, is_there=not isinstance(change, Deleted))
                 elif sync.kind.resource == PODS:
-                    moved = self._pod_addresses.changed(change, is_unreadable=is_unreadable)
-                    self._addresses_moved(namespace, moved)
+                    self.addresses.pod_changed(change, is_unreadable=is_unreadable)
                     before = "" if isinstance(change, Added) else change.old.drain_node
                     after = "" if isinstance(change, Deleted) else change.value.drain_node
                     self._drained_nodes.pod_moved(namespace, before, after)
@@ -375,7 +312,8 @@ class SuperCaches:
                 for namespace in super_namespaces:
                     for name in tuple(self.names_in(kind, namespace)):
                         if (found := cached.get((namespace, name))) is not None:
-                            self._addresses_moved(namespace, found.addresses)
+                            if found.addresses:
+                                self.addresses.report(namespace, found.addresses)
                             change = Added((namespace, name), found)
                             self._report(sync, change, "", is_deleted=False, is_relisting=False)
                         if step.count():
@@ -463,29 +401,17 @@ class SuperCaches:
             if isinstance(owner, SuperNamespaceOwner):
                 self._on_change(SuperChange(DRAIN, owner.key, owner.namespace, ""))
 
-    def note_api_server(self, found: Iterable[str]) -> None:
-        """Take the addresses at which the super cluster's API server is."""
-        if self._note_networks("", sorted(found)):
-            self._on_change(SuperChange(CLUSTER_NETWORKS, None, "", ""))
-
-    def _note_networks(self, node: str, texts: Iterable[str]) -> bool:
-        before, after = self._networks_of.pop(node, ()), addresses.networks(texts)
-        if after:
-            self._networks_of[node] = after
-        return before != after and self.cluster_networks.change(before, after)
-
     def _nodes_changed(self, changes: Sequence[Change[CachedObject]]) -> None:
         unreadable, is_other = unreadable_keys(changes), False
         for change in changes:
             # Of one that cannot be read the networks stay.
             if isinstance(change, UndecodableDeleted):
                 self._drained_nodes.node_changed(change.key[1], None)
-                is_other |= self._note_networks(change.key[1], ())
+                is_other |= self.addresses.node_changed(change.key[1], None)
             elif not isinstance(change, DecodeFailed) and change.key not in unreadable:
                 node = None if isinstance(change, Deleted) else change.value
                 self._drained_nodes.node_changed(change.key[1], node)
-                texts = () if node is None else node_networks(node)
-                is_other |= self._note_networks(change.key[1], texts)
+                is_other |= self.addresses.node_changed(change.key[1], node)
         if is_other:
             self._on_change(SuperChange(CLUSTER_NETWORKS, None, "", ""))
         for change in changes:

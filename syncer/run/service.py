@@ -321,7 +321,7 @@ class SyncerService:
         """Look at what no object of the super cluster tells: where its API server is, and the time."""
         await self._super.wait_synced()
         while True:
-            self._super.note_api_server(known_addresses(self._client, self._client.server))
+            self._super.addresses.note_api_server(known_addresses(self._client, self._client.server))
             self._super.note_draining(self._outside.wall())
             await asyncio.sleep(self._config.patrol.interval_seconds)
 

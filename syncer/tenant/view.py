@@ -154,24 +154,24 @@ class TenantView:
         self.looked.add((Side.SUPER, "Pod", namespace, ANY))
         self._note_owner(namespace)
         name = self._session.namespaces.owned(namespace)
-        return () if name is None else self._super.pod_addresses(name)
+        return () if name is None else self._super.addresses.of_pods(name)
 
     def api_server_addresses(self) -> Collection[str]:
         self.looked.add((Side.SUPER, API_SERVER, "", ""))
         return {
             *self._session.api_server.peers(),
-            *self._super.addresses_in(self._session.tenant.key),
+            *self._super.addresses.of_control_plane(self._session.tenant.key),
         }
 
     def cluster_networks(self) -> CountedNetworks:
         self.looked.add((Side.SUPER, CLUSTER_NETWORKS, "", ""))
-        return self._super.cluster_networks
+        return self._super.addresses.cluster_networks
 
     def others_hold(self, address: str) -> bool:
         self.looked.add((Side.SUPER, POD_ADDRESS, "", address))
         key = self._session.tenant.key
-        self._super.follow_pod_address(key, address)
-        return self._super.is_held_by_others(address, key)
+        self._super.addresses.follow(key, address)
+        return self._super.addresses.is_held_by_others(address, key)
 
     def drain_seconds(self, namespace: str) -> float:
         self.looked.add((Side.SUPER, DRAIN, namespace, ""))

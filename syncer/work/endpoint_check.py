@@ -103,10 +103,10 @@ class EndpointCheck:
                 if has_foreign_address(
                     {**value, "metadata": meta},
                     policy_of(owner),
-                    self._super.pod_addresses(where[0]),
+                    self._super.addresses.of_pods(where[0]),
                     functools.partial(self._addresses_of, where[0]),
-                    functools.partial(self._super.is_held_by_others, key=owner.key),
-                    self._super.cluster_networks,
+                    functools.partial(self._super.addresses.is_held_by_others, key=owner.key),
+                    self._super.addresses.cluster_networks,
                 ):
                     await self._detached.delete(owner.key, resource, where, cached, _WHY)
 

@@ -97,16 +97,16 @@ async def test_control_plane_addresses_are_cached() -> None:
     tasks = Tasks("test")
     caches.start(tasks, TenantScheduler().open("super cluster"))
     await caches.wait_synced()
-    found = caches.addresses_in("red")
+    found = caches.addresses.of_control_plane("red")
     assert found == {"10.0.0.1"}
-    assert caches.addresses_in("red") is found
+    assert caches.addresses.of_control_plane("red") is found
     subsets = [{"addresses": [{"ip": "10.1.0.1"}]}]
     cluster.storage.put(endpoints, _config_map("red", "apiserver") | {"subsets": subsets})
     await asyncio.sleep(1)
-    assert caches.addresses_in("red") == {"10.0.0.1", "10.1.0.1"}
+    assert caches.addresses.of_control_plane("red") == {"10.0.0.1", "10.1.0.1"}
     cluster.storage.delete(SERVICES, "red", "apiserver")
     await asyncio.sleep(1)
-    assert caches.addresses_in("red") == {"10.1.0.1"}
+    assert caches.addresses.of_control_plane("red") == {"10.1.0.1"}
     await tasks.close(1.0)
 
 
