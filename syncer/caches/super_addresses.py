@@ -4,7 +4,7 @@
 from collections.abc import Callable, Collection, Iterable
 
 from daemonkit.kube.resources import Key
-from daemonkit.kube.store import Added, Deleted, Modified
+from daemonkit.kube.store import Added, Change, Deleted, Modified
 from syncer.caches.cached_object import CachedObject
 from syncer.caches.node_networks import node_networks
 from syncer.caches.pod_addresses import AddressListeners, PodAddresses
@@ -67,6 +67,8 @@ class SuperAddresses:
         is_unreadable: bool,
     ) -> None:
         """A pod came, changed or went. `is_unreadable`: it is there, and what it is now is not known."""
+        if isinstance(change, Modified) and change.old.addresses == change.value.addresses:
+            return
         if moved := self._pods.changed(change, is_unreadable=is_unreadable):
             self.report(change.key[0], moved)
 
@@ -77,9 +79,10 @@ class SuperAddresses:
 
     def report(self, super_namespace: str, moved: Collection[str]) -> None:
         """Report to others who listen that pods of a super namespace gained or lost these addresses."""
-        own = self._owners.key_or_last(super_namespace)
         for address in moved:
+            # Most have none: whose the pods are is asked after that.
             for key in self._listeners.of(address):
+                own = self._owners.key_or_last(super_namespace)
                 if own is not None and own != key:
                     self._on_change(SuperChange(POD_ADDRESS, key, "", address))
 
@@ -107,10 +110,10 @@ class SuperAddresses:
                 found.update(each.get("ip") for each in subset.get("addresses") or ())
         return frozenset(str(each) for each in found if each and each != "None")
 
-    def forget_control_planes(self, namespaces: Iterable[str]) -> None:
-        """Services or Endpoints of these namespaces changed."""
-        for namespace in namespaces:
-            self._control_planes.pop(namespace, None)
+    def control_planes_changed(self, changes: Iterable[Change[CachedObject]]) -> None:
+        """Services or Endpoints changed: of their namespaces they are read again."""
+        for each in changes:
+            self._control_planes.pop(each.key[0], None)
 
     # ---- the super cluster itself
 

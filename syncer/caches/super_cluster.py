@@ -73,6 +73,7 @@ class SuperCaches:
         self._late: Counter[str] = Counter()
         self._on_applied = on_applied
         self.owners = SuperOwners(self._has_objects)
+        self._owner_of, self._owner_or_last = self.owners.by_namespace, self.owners.or_last
         # Of each kind and super namespace: what one tenant has is found without looking at all others'.
         self._names: dict[tuple[str, str], dict[str, None]] = {}
         self.services = NamespaceServices(lambda: self.objects("Service"))
@@ -138,7 +139,7 @@ class SuperCaches:
             for change in changes:
                 namespace, size_bytes = _place_and_size(sync.scope, change)
                 whole += size_bytes
-                owner = self.owners.or_last(namespace)
+                owner = self._owner_or_last(namespace)
                 if isinstance(owner, SuperNamespaceOwner):
                     parts[owner.key] = parts.get(owner.key, 0) + size_bytes
             self._on_applied(parts, whole)
@@ -146,11 +147,11 @@ class SuperCaches:
     def _changed(self, sync: KindSync, changes: Sequence[Change[CachedObject]]) -> None:
         kind = sync.kind.kind
         is_relisting = self.reflectors[kind].is_relisting
-        unreadable, owners = unreadable_keys(changes), self.owners.by_namespace
+        unreadable = unreadable_keys(changes)
         self._note_names(kind, changes)
         self._note_stored(sync, changes)
         if sync.kind.resource.plural in _WITH_ADDRESSES:
-            self.addresses.forget_control_planes(each.key[0] for each in changes)
+            self.addresses.control_planes_changed(changes)
         if sync.scope is Scope.NAMESPACE:
             self._namespaces_changed(changes, unreadable)
             return
@@ -168,7 +169,7 @@ class SuperCaches:
             if sync.scope in _IN_NAMESPACES:
                 if kind == EVENT:
                     is_held = self.events.changed(change)
-                    if not is_held and not (isinstance(change, Deleted) and namespace in owners):
+                    if not is_held and not (isinstance(change, Deleted) and namespace in self._owner_of):
                         continue
                 if sync.kind.resource == SERVICES:
                     self.services.changed(namespace, name, is_there=not isinstance(change, Deleted))
@@ -177,7 +178,7 @@ class SuperCaches:
                     before = "" if isinstance(change, Added) else change.old.drain_node
                     after = "" if isinstance(change, Deleted) else change.value.drain_node
                     self._drained_nodes.pod_moved(namespace, before, after)
-                if sync.kind.resource.plural in _WITH_ADDRESSES and namespace not in owners:
+                if sync.kind.resource.plural in _WITH_ADDRESSES and namespace not in self._owner_of:
                     self._on_change(SuperChange(API_SERVER, namespace, "", ""))
                 if isinstance(change, Deleted):
                     if is_unreadable:
@@ -189,7 +190,7 @@ class SuperCaches:
                 self._on_change(SuperChange(kind, None, "", name, _version(change), is_deleted, is_relisting))
             else:
                 for value in _values(change):
-                    owner = owners.get(value.claim_namespace)
+                    owner = self._owner_of.get(value.claim_namespace)
                     if isinstance(owner, SuperNamespaceOwner):
                         self._on_change(
                             SuperChange(
@@ -217,7 +218,7 @@ class SuperCaches:
     ) -> None:
         # Of one that was deleted, whose its super namespace was if that went first.
         namespace = change.key[0]
-        owner = self.owners.or_last(namespace) if is_deleted else self.owners.by_namespace.get(namespace)
+        owner = self._owner_or_last(namespace) if is_deleted else self._owner_of.get(namespace)
         name = sync.tenant_name(change.key[1])
         if isinstance(owner, SuperNamespaceOwner) and name is not None:
             if sync.scope is Scope.SYSTEM and owner.namespace != SYSTEM_NAMESPACE:
@@ -248,7 +249,7 @@ class SuperCaches:
     def _unreadable_deleted(self, sync: KindSync, key: Key, *, is_relisting: bool) -> None:
         """One that could not be read was deleted. Of a namespaced one it is known whose it was."""
         kind, name = sync.kind.kind, sync.tenant_name(key[1])
-        owner = self.owners.or_last(key[0])
+        owner = self._owner_or_last(key[0])
         last = self._last_readable.pop((kind, key), None)
         if sync.scope is Scope.NAMESPACED and isinstance(owner, SuperNamespaceOwner) and name is not None:
             self._on_change(
@@ -266,7 +267,7 @@ class SuperCaches:
             if change.key in unreadable and not isinstance(change, UndecodableDeleted):
                 continue  # it stays whose it was
             name = change.key[1]
-            before, after = self.owners.by_namespace.get(name), None
+            before, after = self._owner_of.get(name), None
             if isinstance(change, Added | Modified):
                 after = owner_of(name, annotations_of(change.value.load()))
             self.owners.set(name, after)
@@ -282,7 +283,7 @@ class SuperCaches:
             if has_synced and after != before and isinstance(after, SuperNamespaceOwner):
                 found.add(name)
         if found and self._tasks is not None and self._account is not None:
-            owners = filter(None, map(self.owners.by_namespace.get, found))
+            owners = filter(None, map(self._owner_of.get, found))
             late = [each.key for each in owners if isinstance(each, SuperNamespaceOwner)]
             self._late.update(late)
             report = in_steps(self._report_cached(found))
@@ -322,7 +323,7 @@ class SuperCaches:
                 for namespace in super_namespaces:
                     for name in tuple(self.volumes.names_of(kind, namespace)):
                         # It may have gone, or be somebody else's, since the step before.
-                        owner, found = self.owners.by_namespace.get(namespace), cached.get(("", name))
+                        owner, found = self._owner_of.get(namespace), cached.get(("", name))
                         is_there = found is not None and found.claim_namespace == namespace
                         if is_there and isinstance(owner, SuperNamespaceOwner):
                             self._on_change(SuperChange(kind, owner.key, "", name, owner=owner))
@@ -397,7 +398,7 @@ class SuperCaches:
     def note_draining(self, now_s: float) -> None:
         """Take the time, by the wall clock."""
         for super_namespace in self._drained_nodes.note(now_s):
-            owner = self.owners.by_namespace.get(super_namespace)
+            owner = self._owner_of.get(super_namespace)
             if isinstance(owner, SuperNamespaceOwner):
                 self._on_change(SuperChange(DRAIN, owner.key, owner.namespace, ""))
 

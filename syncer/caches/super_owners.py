@@ -34,8 +34,7 @@ class SuperOwners:
 
     def or_last(self, super_namespace: str) -> _Owner | None:
         """Whose a super namespace is, or was if it went before objects that are cached still."""
-        owner = self._of.get(super_namespace)
-        return self._last.get(super_namespace) if owner is None else owner
+        return self._of.get(super_namespace) or self._last.get(super_namespace)
 
     def key(self, super_namespace: str) -> str | None:
         """The cluster key of the tenant that a super namespace is of."""
