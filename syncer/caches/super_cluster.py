@@ -30,6 +30,7 @@ from syncer.caches.claimed_volumes import ClaimedVolumes
 from syncer.caches.draining import DrainedNodes
 from syncer.caches.held_events import HeldEvents
 from syncer.caches.namespace_services import NamespaceServices
+from syncer.caches.stored_objects import StoredObjects
 from syncer.caches.stored_totals import StoredTotals
 from syncer.caches.super_addresses import SuperAddresses
 from syncer.caches.super_change import API_SERVER, CLUSTER_NETWORKS, DRAIN, EVENT, NODE, SuperChange
@@ -81,11 +82,11 @@ class SuperCaches:
         self._drained_nodes = DrainedNodes()
         self.stored = StoredTotals()
         self.volumes = ClaimedVolumes(self.stored)
+        self._stored_objects = StoredObjects(self.stored, self.volumes)
         self.events = HeldEvents(self.stored, self.owners.key, lambda where: self.objects(EVENT).get(where))
         # What unreadable objects last were: who counts them hears of their end with it.
         self._last_readable: dict[tuple[str, Key], CachedObject] = {}
         self._kinds = {each.kind.kind: each for each in kinds}
-        self._unreadable: dict[tuple[str, Key], int] = {}
         self.reflectors: dict[str, Reflector[CachedObject]] = {}
         for sync in self._kinds.values():
             self.reflectors[sync.kind.kind] = self._follow(client, sync, timing)
@@ -149,7 +150,7 @@ class SuperCaches:
         is_relisting = self.reflectors[kind].is_relisting
         unreadable = unreadable_keys(changes)
         self._note_names(kind, changes)
-        self._note_stored(sync, changes)
+        self._stored_objects.changed(sync, changes)
         if sync.kind.resource.plural in _WITH_ADDRESSES:
             self.addresses.control_planes_changed(changes)
         if sync.scope is Scope.NAMESPACE:
@@ -343,53 +344,6 @@ class SuperCaches:
                 found.pop(change.key[1], None)
                 if not found:
                     self._names.pop(where, None)
-
-    def _note_stored(self, sync: KindSync, changes: Sequence[Change[CachedObject]]) -> None:
-        """Count what is in super namespaces. Events end by themselves: `_note_event`.
-
-        Secrets that the syncer makes for pods' tokens take space, and are none of the tenant's Secrets.
-        """
-        kind = sync.kind.kind
-        if sync.scope is Scope.CLAIMED:
-            for each in changes:
-                if isinstance(each, Added | Modified | Deleted):
-                    self.volumes.changed(kind, each)
-        if kind == EVENT or (sync.scope is not Scope.NAMESPACE and sync.scope not in _IN_NAMESPACES):
-            return
-        for change in changes:
-            before, after = 0, 0
-            match change:
-                case Added():
-                    after = change.value.json_bytes
-                case Modified():
-                    before, after = change.old.json_bytes, change.value.json_bytes
-                case Deleted():
-                    before = change.old.json_bytes
-                case DecodeFailed():
-                    self._note_unreadable(sync, change.key, change.size_bytes)
-                    continue
-                case UndecodableDeleted():
-                    self._note_unreadable(sync, change.key, 0)
-                    continue
-            namespace, name = change.key
-            self._note_unreadable(sync, change.key, 0)
-            count = isinstance(change, Added) - isinstance(change, Deleted)
-            if sync.scope is Scope.NAMESPACE:
-                namespace = name
-            elif (change.old if isinstance(change, Deleted) else change.value).is_pod_tokens:
-                count = 0
-            self.stored.add(namespace, kind, count, after - before)
-
-    def _note_unreadable(self, sync: KindSync, key: Key, size_bytes: int) -> None:
-        """Count an object that cannot be read with so many bytes; none where it can be, or is gone."""
-        kind = sync.kind.kind
-        before = self._unreadable.pop((kind, key), 0)
-        if size_bytes:
-            self._unreadable[kind, key] = size_bytes
-        if before != size_bytes:
-            namespace = key[1] if sync.scope is Scope.NAMESPACE else key[0]
-            count = bool(size_bytes) - bool(before)
-            self.stored.add_unreadable(namespace, kind, count, size_bytes - before)
 
     def drain_seconds(self, super_namespace: str) -> float:
         """For how long one of the nodes that run its pods has been cordoned; 0 if none is."""
