@@ -5,7 +5,6 @@ import asyncio
 import secrets
 import socket
 from collections.abc import Generator, Iterable, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from daemonkit import logs
@@ -30,16 +29,15 @@ from syncer.kinds import table
 from syncer.kinds.port import SYSTEM_NAMESPACE, KindSync
 from syncer.metrics import SyncerMetrics
 from syncer.networks.controller import NetworkController
-from syncer.policy.sync_policy import PolicyUnusable, SyncPolicy
 from syncer.run.attachments import Attachments
 from syncer.run.live_metrics import LiveParts, add_live_metrics
 from syncer.run.memory_return import MemoryReturn
 from syncer.run.reachability import Reachability
 from syncer.run.report import StatusReport
+from syncer.run.tenant_policies import TenantPolicies
 from syncer.sharding.port import SoleOwner
 from syncer.sources.conditions import ClusterCondition, ConditionWriter
 from syncer.sources.directory import DirectorySource
-from syncer.sources.policies import DEFAULT_NAME, Policies
 from syncer.sources.port import (
     UNUSABLE_REASONS,
     Reachable,
@@ -66,7 +64,6 @@ from syncer.work.reports import TenantReports
 from syncer.work.slots import Slots
 from syncer.work.token_sync import TokenSync
 from syncer.work.vnode_sync import VNodeSync
-from tenancy.super_namespaces import SuperNamespaceOwner
 
 if TYPE_CHECKING:
     from syncer.sharding.replica import Replica
@@ -176,11 +173,23 @@ class SyncerService:
             clock=self._outside.monotonic,
         )
         self._orphans = self._make_orphans()
+        self._policies = policies = TenantPolicies(
+            self._meta_client,
+            self._source,
+            self._attachments.sessions,
+            self._queue,
+            self._vnodes,
+            self._patrol,
+        )
         detached = DetachedTenants(
-            self._client, self._super, self._ownership, lambda: self._keys, self._has_plans, self._policy_of
+            self._client,
+            self._super,
+            self._ownership,
+            lambda: self._keys,
+            policies.are_applied,
+            policies.of_objects,
         )
         self._checks = all_checks(self._super, detached)
-        self._policies = Policies(self._meta_client, self._policies_changed)
         self._report = StatusReport(
             self._attachments,
             self._super,
@@ -302,7 +311,7 @@ class SyncerService:
             self._tasks.spawn(self._ownership.run(), "sharding")
             self._tasks.spawn(self._ownership.cut_expired(), "cut of expired writes")
         self._super.start(self._tasks, self._system)
-        self._tasks.spawn(self._policies.reflector.run(), "policies")
+        self._tasks.spawn(self._policies.run(), "policies")
         self._tasks.spawn(self._source.run(), "tenants")
         self._tasks.spawn(self._conditions.run(), "conditions")
         self._tasks.spawn(self._reachability.run(), "reachability")
@@ -460,25 +469,6 @@ class SyncerService:
         held = *self._queue.detach(session), *self._reports.forget(session), *self._engine.forget(session)
         return vnodes, tokens, emptied(*held)
 
-    def _has_plans(self, key: str) -> bool:
-        """Whether plans of a tenant judge what it has: while no policy of it is known they leave that."""
-        session = self._attachments.sessions.get(key)
-        return (
-            session is not None and session.is_attached and isinstance(session.last_known_policy, SyncPolicy)
-        )
-
-    def _policy_of(self, owner: SuperNamespaceOwner) -> SyncPolicy | PolicyUnusable:
-        """By which policy the objects of a super namespace are judged, also of a tenant without a session."""
-        session = self._attachments.sessions.get(owner.key)
-        if session is not None and owner.is_of(session.tenant.key, session.tenant.uid):
-            return session.last_known_policy
-        if isinstance(self._source, DirectorySource):
-            return self._policies.named(("", DEFAULT_NAME))
-        where = self._source.policy_of(owner)
-        return (
-            PolicyUnusable("its VirtualCluster is unknown") if where is None else self._policies.named(where)
-        )
-
     def _owns(self, key: str, super_namespace: str) -> bool:
         session = self._attachments.sessions.get(key)
         is_owned = session is not None and session.namespaces.owns(super_namespace)
@@ -512,33 +502,9 @@ class SyncerService:
         accounts = {sessions[key].account: part for key, part in parts.items() if key in sessions}
         self._system.charge_others(accounts, whole)
 
-    def _policies_changed(self) -> None:
-        for session in self._attachments.sessions.values():
-            if session.change_policy(self._policies.of(session.tenant)) and session.is_attached:
-                self._vnodes.policy_changed(session)
-                session.tasks.spawn(self._plan_all(session), "patrol after a policy's change")
-
     def tenant_changed(self, session: TenantSession, before: TenantCluster) -> None:
         """A weight, a policy, prefixes or a release of a tenant changed."""
-        if not session.is_attached:
-            session.change_policy(self._policies.of(session.tenant))
-            return
-        self._queue.attach(session)
-        is_planned_anew = session.change_policy(self._policies.of(session.tenant))
-        # All but these is read when it is needed.
-        if replace(before, weight=0, policy="", release="") != replace(
-            session.tenant, weight=0, policy="", release=""
-        ):
-            session.forget_verified()
-            is_planned_anew = True
-        if is_planned_anew:
-            self._vnodes.policy_changed(session)
-            session.tasks.spawn(self._plan_all(session), "patrol after a tenant's change")
-
-    async def _plan_all(self, session: TenantSession) -> None:
-        """Count and plan again all that a tenant has."""
-        await session.count_quota()
-        await self._patrol.check(session)
+        self._policies.tenant_changed(session, before)
 
     def note_problem(self, problem: Unusable) -> None:
         """A tenant cannot be synced: its VirtualCluster says so."""
