@@ -13,7 +13,6 @@ from daemonkit.fairness.scheduler import TenantScheduler
 from daemonkit.fairness.steps import in_steps
 from daemonkit.fairness.weighted_round_robin import MAX_WEIGHT
 from daemonkit.kube.reflector import Reflector
-from daemonkit.kube.resources import Key
 from daemonkit.kube.shared_budget import SharedBudget
 from daemonkit.run.daemon_shell import DaemonShell, freeze_heap
 from daemonkit.run.lifecycle import Lifecycle
@@ -21,32 +20,28 @@ from syncer.caches.cached_object import CachedObject
 from syncer.caches.super_change import API_SERVER, CLUSTER_NETWORKS, DRAIN, NODE, POD_ADDRESS, SuperChange
 from syncer.caches.super_cluster import SuperCaches
 from syncer.config import ShardingConfig, SyncerConfiguration
-from syncer.core import held_condition
 from syncer.core.memory import TENANT_BYTES, budget_bytes, chosen_limit_bytes, room
-from syncer.core.plan import Side
 from syncer.core.tenant_cluster import TenantCluster
 from syncer.kinds import table
 from syncer.kinds.port import SYSTEM_NAMESPACE, KindSync
 from syncer.metrics import SyncerMetrics
 from syncer.networks.controller import NetworkController
 from syncer.run.attachments import Attachments
+from syncer.run.cluster_conditions import ClusterConditions
 from syncer.run.live_metrics import LiveParts, add_live_metrics
 from syncer.run.memory_return import MemoryReturn
 from syncer.run.reachability import Reachability
 from syncer.run.report import StatusReport
 from syncer.run.tenant_policies import TenantPolicies
 from syncer.sharding.port import SoleOwner
-from syncer.sources.conditions import ClusterCondition, ConditionWriter
 from syncer.sources.directory import DirectorySource
 from syncer.sources.port import (
-    UNUSABLE_REASONS,
     Reachable,
     TenantState,
     Unusable,
     keys_of,
     without_overlaps,
 )
-from syncer.sources.virtual_cluster import true_condition
 from syncer.sources.virtual_clusters import VirtualClusterSource
 from syncer.surroundings import COMPONENT, Surroundings
 from syncer.tenant.api_server import known_addresses
@@ -165,11 +160,11 @@ class SyncerService:
         )
         self._meta_client = self._client
         self._source = self._make_source(environment)
-        self._conditions = ConditionWriter(self._meta_client, self._outside.wall)
+        self._conditions = ClusterConditions(self._meta_client, self._source, outside.wall)
         self._reachability = Reachability(
             self._attachments.sessions,
-            self._note_reachability,
-            lambda session, reason: self._has_condition(session.virtual_cluster, reason),
+            self._conditions.note_reachability,
+            lambda session, reason: self._conditions.has(session.virtual_cluster, reason),
             clock=self._outside.monotonic,
         )
         self._orphans = self._make_orphans()
@@ -388,7 +383,7 @@ class SyncerService:
 
     def open_session(self, state: Reachable) -> TenantSession:
         """Build the session of a tenant; its conditions of what was the matter before end."""
-        self._end_conditions(state.virtual_cluster)
+        self._conditions.end_unusable(state.virtual_cluster)
         return TenantSession(
             self,
             self._surroundings,
@@ -396,7 +391,7 @@ class SyncerService:
             state.access,
             self._policies.of(state.cluster),
             self._scheduler.open(state.cluster.key, state.cluster.weight),
-            held_tokens=self._held_tokens(state),
+            held_tokens=self._conditions.held_tokens(state.virtual_cluster),
             virtual_cluster=state.virtual_cluster,
         )
 
@@ -508,48 +503,15 @@ class SyncerService:
 
     def note_problem(self, problem: Unusable) -> None:
         """A tenant cannot be synced: its VirtualCluster says so."""
-        if problem.virtual_cluster is not None:
-            self._conditions.set(problem.virtual_cluster, ClusterCondition(problem.reason, problem.message))
+        self._conditions.note_problem(problem)
 
     def note_resolved(self, problem: Unusable) -> None:
         """A tenant can be synced again, as far as this problem goes."""
-        if problem.virtual_cluster is not None:
-            condition = ClusterCondition(problem.reason, is_true=False)
-            self._conditions.set(problem.virtual_cluster, condition)
-
-    def _note_reachability(self, session: TenantSession, reason: str, message: str) -> None:
-        if session.virtual_cluster is not None:
-            condition = ClusterCondition(reason, message, is_true=bool(message))
-            self._conditions.set(session.virtual_cluster, condition)
-
-    def _has_condition(self, cluster: Key | None, reason: str) -> bool:
-        return self._condition_of(cluster, reason) is not None
-
-    def _condition_of(self, cluster: Key | None, reason: str) -> str | None:
-        """The message of a VirtualCluster's condition that is True."""
-        if cluster is None or not isinstance(self._source, VirtualClusterSource):
-            return None
-        found = self._source.objects.get(cluster)
-        return None if found is None else true_condition(found, reason)
-
-    def _end_conditions(self, cluster: Key | None) -> None:
-        """End what an earlier process wrote of a tenant that is usable now."""
-        for reason in UNUSABLE_REASONS:
-            if cluster is not None and self._has_condition(cluster, reason):
-                self._conditions.set(cluster, ClusterCondition(reason, is_true=False))
+        self._conditions.note_resolved(problem)
 
     def holds_changed(self, session: TenantSession) -> None:
         """Other deletions of a tenant are held than before, or none any more."""
-        if session.virtual_cluster is None:
-            return
-        message = held_condition.message_of(session.deletions.holds())
-        condition = ClusterCondition(held_condition.REASON, message, is_true=bool(message))
-        self._conditions.set(session.virtual_cluster, condition)
-
-    def _held_tokens(self, state: Reachable) -> Mapping[Side, str]:
-        """The tokens of holds that the VirtualCluster's condition has."""
-        message = self._condition_of(state.virtual_cluster, held_condition.REASON)
-        return {} if message is None else held_condition.tokens_in(message)
+        self._conditions.note_holds(session)
 
     def _source_problem(self) -> str:
         source = self._source
