@@ -87,7 +87,8 @@ class PollGroup:
     While other tenants have connections, each turn is bounded by its time too. A group with `has_debt` owes
     what it took beyond, and what else its account was charged for (pages, lookups): it skips its turns until
     others had as long, or until no other group has an event. While others work, one may be on its way for
-    HELD_SLICES iterations. Its calls wait likewise, and what was left of both takes turns.
+    HELD_SLICES iterations, and where all that have events owe, the group that owes least is next. Its calls
+    wait likewise, and what was left of both takes turns.
 
     While others work, a group that had no time for all of its events leaves out the next iteration. Epoll
     reports it first there, as it was ready before those that became ready in its turn.
@@ -204,12 +205,33 @@ class PollGroup:
             self._debt_s = min(MAX_DEBT_S, self._debt_s + else_s)
             self._seen_s += else_s
 
+    def _held_most(self) -> int:
+        """Iterations without any turn that the group leaves. A group that owes less goes on first."""
+        poller = self._poller
+        is_least = (
+            poller.least_debt_group is self
+            or poller.least_debt_turns != poller.turns
+            or poller.least_debt_s >= self._debt_s
+        )
+        return HELD_SLICES if is_least else 2 * HELD_SLICES
+
+    def _note_debt(self) -> None:
+        """It leaves its turn as it owes: others that owe compare."""
+        poller = self._poller
+        if (
+            poller.least_debt_group is self
+            or poller.least_debt_turns != poller.turns
+            or self._debt_s < poller.least_debt_s
+        ):
+            poller.least_debt_group, poller.least_debt_s = self, self._debt_s
+            poller.least_debt_turns = poller.turns
+
     def _must_leave_turn(self, now_s: float) -> bool:
         """Whether the group owes time, and others work. The time since its last turn pays for it."""
         turns = self._poller.turns
         if turns != self._turns_seen and self._is_bounded():
             self._held = 0
-        elif self._held < HELD_SLICES and self._are_others_working(now_s):
+        elif self._held < self._held_most() and self._are_others_working(now_s):
             self._held += 1
         else:
             self._held = 0
@@ -220,6 +242,7 @@ class PollGroup:
             self._debt_s = 0.0
             return False
         self._turns_seen, self._seen_s = turns, now_s
+        self._note_debt()
         return True
 
     def _must_leave_calls(self, now_s: float) -> bool:
@@ -376,6 +399,10 @@ class SocketPoller:
         self.last_group: PollGroup | None = None
         self.last_turn_s = 0.0
         self.last_change_s = 0.0
+        # Of the groups that left a turn since the last one was taken, the one that owes least.
+        self.least_debt_group: PollGroup | None = None
+        self.least_debt_turns = 0
+        self.least_debt_s = 0.0
         # Iterations of the loop, as far as groups can count them.
         self.rounds = 0
         self.now = loop.time()
