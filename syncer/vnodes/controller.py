@@ -43,7 +43,7 @@ class VNodes:
         self.counts = VNodeCounts()
         self.super_nodes = SuperNodes(agent_addresses, agent_port, probe, tasks, self._timestamp)
 
-    def add_tenant(self, key: str, client: Requester, policy: VNodePolicy) -> TenantVNodes:
+    def add_tenant(self, key: str, client: Requester, policy: VNodePolicy | None) -> TenantVNodes:
         """Start a tenant's vNodes. A `key` that is there is started anew."""
         for _ in self.remove_tenant(key):
             pass

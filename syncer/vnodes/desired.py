@@ -219,6 +219,21 @@ def desired_vnode(
     }
 
 
+def kept_as_shown(desired: Object, actual: Object) -> Object:
+    """The vNode while its policy is not known: what a policy decides is as the tenant's Node has it.
+
+    `desired` is by `VNodePolicy()`, so that labels and taints of others stay. A cordon is shown whatever the
+    policy is.
+    """
+    status = actual.get("status") or {}
+    resources = {field: status.get(field) or {} for field in ("capacity", "allocatable")}
+    is_open = (
+        not (actual.get("spec") or {}).get("unschedulable") and _condition_of(desired, CORDONED) != "True"
+    )
+    spec = {} if is_open else desired["spec"]
+    return desired | {"spec": spec, "status": desired["status"] | resources}
+
+
 def is_adoptable(node: Object) -> bool:
     """Whether a Node of a tenant may become its vNode: one of ours, or of the Go syncer.
 

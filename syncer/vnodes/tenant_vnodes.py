@@ -25,6 +25,7 @@ from syncer.vnodes.desired import (
     VNodeScope,
     is_adoptable,
     is_own_vnode,
+    kept_as_shown,
     vnode_changes,
     without_heartbeats,
 )
@@ -86,13 +87,15 @@ class VNodeCounts:
 class TenantVNodes:
     """The vNodes of one tenant. `close` it with its tenant, and `forget`: its Nodes stay then.
 
-    Nothing is removed before `mark_synced`: until then pods are missing that are only not reported yet.
+    Nothing is removed before `mark_synced`: until then pods are missing that are only not reported yet. While
+    the policy is not known (None) nothing is made or removed either, and what it would decide stays as the
+    tenant's Nodes have it.
     """
 
     def __init__(
         self,
         client: Requester,
-        policy: VNodePolicy,
+        policy: VNodePolicy | None,
         super_nodes: SuperNodes,
         tasks: Tasks,
         counts: VNodeCounts,
@@ -100,7 +103,8 @@ class TenantVNodes:
         jitter: Callable[[], float],
     ) -> None:
         self._client = client
-        self._policy = policy
+        self._has_policy = policy is not None
+        self._policy = policy or VNodePolicy()
         self._super_nodes = super_nodes
         self._tasks = tasks
         self._counts = counts
@@ -112,7 +116,7 @@ class TenantVNodes:
         self._workers = 0
         self._leases: dict[str, None] = {}
         self._is_renewing = False
-        self._has_synced = False
+        self._has_synced = self._may_remove = False
         self._is_closed = False
         self._spawned: set[asyncio.Task[None]] = set()
         self._follow_scope()
@@ -133,6 +137,7 @@ class TenantVNodes:
     def mark_synced(self) -> None:
         """All pods that the tenant has in the super cluster have been reported."""
         self._has_synced = True
+        self._may_remove = self._has_policy
 
     def super_node_changed(self, name: str) -> None:
         """A super node appeared, changed or is gone."""
@@ -160,11 +165,12 @@ class TenantVNodes:
         if found.counts(version_of(actual)):
             self._handle(name, found, self._compare(name, actual))
 
-    def set_policy(self, policy: VNodePolicy) -> None:
-        """Apply another policy to all vNodes."""
-        if policy == self._policy:
+    def set_policy(self, policy: VNodePolicy | None) -> None:
+        """Apply another policy to all vNodes. None changes nothing: the last one that was known stays."""
+        if policy is None or (policy == self._policy and self._has_policy):
             return
-        self._policy = policy
+        self._policy, self._has_policy = policy, True
+        self._may_remove = self._has_synced
         self._follow_scope()
         for name, each in self._vnodes.items():
             self._handle(name, each, PolicyChanged())
@@ -250,7 +256,7 @@ class TenantVNodes:
         return node is not None and self._policy.covers(node)
 
     def _send_event(self, name: str, found: VNodeMachine, event: VNodeEvent) -> VNodeAction | None:
-        is_synced = self._has_synced and self._super_nodes.has_synced
+        is_synced = self._may_remove and self._super_nodes.has_synced
         facts = SuperNodeFacts(self._super_nodes.version(name), is_synced)
         jitter = self._jitter() if isinstance(event, StepFailed) else 0.0
         return found.handle(event, facts, _now(), jitter)
@@ -267,11 +273,16 @@ class TenantVNodes:
         if desired is None or not is_own_vnode(actual):
             return NodeDrifted()
         try:
-            if vnode_changes(desired, actual, self._policy):
+            if self._changes(desired, actual):
                 return NodeDrifted()
         except (AttributeError, KeyError, TypeError, ValueError):
             return NodeDrifted()  # no valid Node: what reads it next backs off
         return NodeMatches(uid_of(actual), _form(desired))
+
+    def _changes(self, desired: Object, actual: Object) -> tuple[Patch, ...]:
+        if not self._has_policy:
+            desired = kept_as_shown(desired, actual)
+        return vnode_changes(desired, actual, self._policy)
 
     # ---- The queue
 
@@ -355,15 +366,18 @@ class TenantVNodes:
                 if error.status.code != 409:
                     raise
                 continue  # made, or changed, since it was read
-            if isinstance(written, Conflict):
+            if isinstance(written, Conflict | Wait):
                 return written
             self._send_event(name, found, NodeWritten(version, form, written))
             return None
         return Wait(NOT_READY, f"node {name} is changed by others all the time")
 
-    async def _write(self, name: str, found: VNodeMachine, desired: Object) -> Conflict | str:
+    async def _write(self, name: str, found: VNodeMachine, desired: Object) -> Conflict | Wait | str:
         """Returns the version of what was written last."""
         actual = await self._read(name)
+        if actual is None and not self._has_policy:
+            self._send_event(name, found, NodeAbsent())
+            return Wait(NOT_READY, f"node {name} is made once the SyncPolicy of the tenant is known")
         if actual is None:
             actual = await self._request("POST", NODES.path(), desired)
             self._counts.created += 1
@@ -371,7 +385,7 @@ class TenantVNodes:
             self._send_event(name, found, NodeAbsent())
             return Conflict(f"Node {name} is the tenant's own, so the tenant has no vNode of that name")
         self._send_event(name, found, NodeFound(uid_of(actual)))
-        for patch in vnode_changes(desired, actual, self._policy):
+        for patch in self._changes(desired, actual):
             actual = await self._patch(patch)
             self._counts.patched += 1
         return version_of(actual)

@@ -15,7 +15,7 @@ from syncer.config import VnAgentConfig
 from syncer.core.objects import Object, name_of
 from syncer.core.plan import Conflict, Wait
 from syncer.policy import quantity
-from syncer.policy.sync_policy import SyncPolicy, VNodeCapacity
+from syncer.policy.sync_policy import PolicyUnusable, SyncPolicy, VNodeCapacity
 from syncer.tenant.session import TenantSession
 from syncer.vnodes.controller import VNodes
 from syncer.vnodes.desired import AgentAddress, VNodePolicy, agent_addresses, quota_resources
@@ -155,7 +155,8 @@ class VNodeSync:
 
     def attach(self, session: TenantSession) -> Generator[None, None, None]:
         """A tenant is synced: its vNodes are those of the super pods that it has, looked up in steps."""
-        tenant = self.vnodes.add_tenant(session.tenant.key, session.client, vnode_policy(session.last_policy))
+        policy = vnode_policy(session.last_known_policy)
+        tenant = self.vnodes.add_tenant(session.tenant.key, session.client, policy)
         session.vnodes = tenant
         step = WorkStep()
         for each in session.caches.super_objects("Pod"):
@@ -179,7 +180,7 @@ class VNodeSync:
     def policy_changed(self, session: TenantSession) -> None:
         """The tenant has another SyncPolicy."""
         if session.vnodes is not None:
-            session.vnodes.set_policy(vnode_policy(session.last_policy))
+            session.vnodes.set_policy(vnode_policy(session.last_known_policy))
 
     def detach(self, session: TenantSession) -> Generator[None, None, None]:
         """A tenant is not synced any more: its vNodes are left alone from now on, and forgotten in steps."""
@@ -194,8 +195,10 @@ class VNodeSync:
         return await session.vnodes.ensure(node)
 
 
-def vnode_policy(policy: SyncPolicy) -> VNodePolicy:
-    """What a tenant's vNodes show. Before a policy has been known it is as little as by default."""
+def vnode_policy(policy: SyncPolicy | PolicyUnusable) -> VNodePolicy | None:
+    """What a tenant's vNodes show; None before a policy has been known."""
+    if isinstance(policy, PolicyUnusable):
+        return None
     limits = policy.v_nodes
     resources = None
     if limits.capacity is VNodeCapacity.QUOTA:

@@ -156,6 +156,33 @@ def _shown(plane: Plane) -> list[Object]:
     return [{"isSchedulable": not each["spec"].get("unschedulable")} for each in found]
 
 
+async def test_vnodes_wait_for_the_policy() -> None:
+    """What they show stays, and a new one is not made by the built-in policy."""
+    world = World({"one": "red"})
+    async with running(world):
+        policy: Object = {"vNodes": {"schedulable": True, "labels": ["kubernetes.io/"]}}
+        set_policy(world, policy)
+        plane = world.tenants["one"]
+        furnish(plane, objects.pod("p"))
+        await asyncio.sleep(20)
+        (before,) = plane.objects(NODES).values()
+        assert not before["spec"].get("unschedulable")
+        await world.kill_syncer()
+        set_policy(world, {"vNodes": {"no": "field"}})
+        world.start_syncer()
+        await asyncio.sleep(200)
+        (after,) = plane.objects(NODES).values()
+        assert (after["metadata"]["labels"], after["spec"]) == (before["metadata"]["labels"], before["spec"])
+        plane.storage.delete(NODES, "", after["metadata"]["name"])
+        await asyncio.sleep(60)
+        assert plane.objects(NODES) == {}
+        set_policy(world, policy)
+        await asyncio.sleep(20)
+        (again,) = plane.objects(NODES).values()
+        assert again["spec"] == before["spec"]
+        assert world.problems == []
+
+
 async def test_the_last_policy_counts_while_it_cannot_be_read() -> None:
     """Its quota too, and what vNodes show."""
     world = World({"one": "red"})

@@ -14,6 +14,7 @@ from syncer.vnodes.lease import LEASE_NAMESPACE, LEASES
 from syncer.vnodes.tenant_vnodes import TenantVNodes
 
 EPOCH_S = 1_764_075_600.0
+BUILT_IN = VNodePolicy()
 
 
 def super_node(name: str = "node-7", address: str = "192.0.2.7", ready: str = "True", **more: Any) -> Object:
@@ -82,10 +83,10 @@ class VNodesEnvironment:
     async def __aexit__(self, *_: object) -> None:
         assert await self.tasks.close(1.0) == ()
 
-    def tenant(self, key: str = "a", policy: VNodePolicy | None = None) -> TenantVNodes:
-        """A tenant whose pods are known."""
+    def tenant(self, key: str = "a", policy: VNodePolicy | None = BUILT_IN) -> TenantVNodes:
+        """A tenant whose pods are known; its policy is not if it is None."""
         self.planes[key] = FakeControlPlane()
-        added = self.vnodes.add_tenant(key, self.planes[key], policy or VNodePolicy())
+        added = self.vnodes.add_tenant(key, self.planes[key], policy)
         added.mark_synced()
         return added
 
