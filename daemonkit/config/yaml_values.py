@@ -56,7 +56,7 @@ class _Open:
         self.key: str | None = None
 
 
-def decode(text: str) -> Value:
+def decode(text: bytes | str) -> Value:
     """Read one YAML document.
 
     Raises `YamlError`, with line and column counted from 1, on anything but one document of
@@ -91,7 +91,7 @@ def decode(text: str) -> Value:
     return root[0] if root else None
 
 
-def _events(text: str) -> Iterator[Any]:
+def _events(text: bytes | str) -> Iterator[Any]:
     try:
         yield from yaml.parse(text, Loader=_PARSER)
     except yaml.MarkedYAMLError as error:

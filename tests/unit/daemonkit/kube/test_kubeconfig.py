@@ -100,6 +100,37 @@ def test_other_documents_are_refused(broken: str) -> None:
         parse(broken, HERE)
 
 
+def test_a_usual_kubeconfig_needs_no_slow_loader(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A start of vc-syncer reads one for each tenant: PyYAML's loader took a fifth of its steps."""
+
+    def slow(_: object) -> object:
+        raise AssertionError("PyYAML's own loader has read it")
+
+    monkeypatch.setattr(yaml, "safe_load", slow)
+    assert parse(text({}, {"token": "t"}), HERE).token == "t"
+
+
+@pytest.mark.parametrize(
+    "cluster",
+    [
+        "{server: https://10.0.0.1, insecure-skip-tls-verify: yes}",
+        "{server: https://10.0.0.1, insecure-skip-tls-verify: !!bool 'true'}",
+        "{server: https://10.0.0.1, <<: {insecure-skip-tls-verify: true}}",
+        "{server: https://10.0.0.1, insecure-skip-tls-verify: false, insecure-skip-tls-verify: true}",
+        "{server: https://10.0.0.1, insecure-skip-tls-verify: &verified true}",
+    ],
+)
+def test_all_of_yaml_is_read(cluster: str) -> None:
+    whole = f"""
+current-context: x
+clusters: [{{name: c, cluster: {cluster}}}]
+users: [{{name: u, user: {{token: t}}}}]
+contexts: [{{name: x, context: {{cluster: c, user: u}}}}]
+"""
+    with pytest.raises(KubeconfigError, match="insecure-skip-tls-verify: the server has to be verified"):
+        parse(whole, HERE)
+
+
 @pytest.mark.parametrize("tagged", ["!!bool x", "!!int ''", "!!float ''", "!!timestamp x", "!!int 0b"])
 def test_a_tag_that_its_value_does_not_fit_is_refused(tagged: str) -> None:
     """PyYAML's constructors raise errors of five classes (found by `make fuzz TARGETS=kubeconfigs`)."""
