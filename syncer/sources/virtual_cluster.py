@@ -7,7 +7,7 @@ Secret of the namespace that is named as the cluster key (docs/spec/virtualclust
 
 import base64
 import binascii
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -63,6 +63,10 @@ class SecretRef:
     namespace: str
     name: str
     key: str
+
+
+_TenantSource = tuple[VirtualCluster, KubeconfigSecret | str | None, str]
+"""What the tenant of a VirtualCluster is read from: itself, its Secret, and the super cluster's address."""
 
 
 def is_served(cluster: VirtualCluster) -> bool:
@@ -123,6 +127,28 @@ def tenant_of(
         access,
         where,
     )
+
+
+class TenantStates:
+    """The tenants of the VirtualClusters that were published last.
+
+    Whatever changes of one, all are published. A kubeconfig is read again when what it came from has changed.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[_TenantSource, TenantState]] = {}
+
+    def of(
+        self, clusters: Iterable[tuple[VirtualCluster, KubeconfigSecret | str | None]], super_server: str
+    ) -> dict[str, TenantState]:
+        """The tenants of served VirtualClusters with their Secrets, as `tenant_of` takes them, by source."""
+        before, self._known = self._known, {}
+        for cluster, secret in clusters:
+            source, read = source_of(cluster), (cluster, secret, super_server)
+            known = before.get(source)
+            state = tenant_of(*read) if known is None or known[0] != read else known[1]
+            self._known[source] = read, state
+        return {source: state for source, (_, state) in self._known.items()}
 
 
 def with_condition(

@@ -22,13 +22,12 @@ from syncer.sources.port import PublishTenants, TenantState, Unusable
 from syncer.sources.virtual_cluster import (
     SECRET,
     KubeconfigSecret,
+    TenantStates,
     VirtualCluster,
     is_served,
     key_of,
     policy_name_of,
     secret_of,
-    source_of,
-    tenant_of,
 )
 from tenancy.super_namespaces import SuperNamespaceOwner
 
@@ -69,6 +68,7 @@ class VirtualClusterSource:
         self._timing = timing
         self._clock = clock
         self._changed = asyncio.Event()
+        self._states = TenantStates()
         self._published: dict[str, TenantState] = {}
         self._clusters = Reflector(
             meta_cluster,
@@ -162,10 +162,8 @@ class VirtualClusterSource:
             self._publish_all()
 
     def _publish_all(self) -> None:
-        found: dict[str, TenantState] = {}
-        for cluster in self._clusters.objects.values():
-            if is_served(cluster):
-                found[source_of(cluster)] = tenant_of(cluster, self._secret(cluster), self._super_server())
+        served = filter(is_served, self._clusters.objects.values())
+        found = self._states.of(((each, self._secret(each)) for each in served), self._super_server())
         for where, message in self._clusters.undecodable.items():
             # It exists, so its tenant stays as it was.
             for source, state in self._published.items():

@@ -11,6 +11,7 @@ from syncer.sources.port import Reachable, TenantState, Unusable
 from syncer.sources.virtual_cluster import (
     KubeconfigSecret,
     SecretRef,
+    TenantStates,
     VirtualCluster,
     is_served,
     secret_of,
@@ -120,6 +121,34 @@ def test_an_annotation_has_the_kubeconfig_in_base64() -> None:
     found = tenant_of(virtual_cluster({"tenancy.x-k8s.io/admin-kubeconfig": text}, key="k"), None, SUPER)
     assert isinstance(found, Reachable)
     assert found.access.server == "https://10.0.0.2:6443"
+
+
+def test_an_unchanged_kubeconfig_is_read_once() -> None:
+    """All tenants are published when one changes: a thousand kubeconfigs were read again each time."""
+    states, cluster = TenantStates(), virtual_cluster(key="k")
+    source = "tenants/acme/uid-1"
+    first = states.of([(cluster, secret(kubeconfig()))], SUPER)
+    assert first == {source: tenant_of(cluster, secret(kubeconfig()), SUPER)}
+    assert states.of([(virtual_cluster(key="k"), secret(kubeconfig()))], SUPER)[source] is first[source]
+    assert states.of([], SUPER) == {}
+    assert states.of([(cluster, secret(kubeconfig()))], SUPER)[source] is not first[source]
+
+
+@pytest.mark.parametrize(
+    ("changed", "text", "super_server"),
+    [
+        (virtual_cluster({"vcnode.io/sync-weight": "7"}, key="k"), kubeconfig(), SUPER),
+        (virtual_cluster(key="k"), kubeconfig(token="other"), SUPER),
+        (virtual_cluster(key="k"), kubeconfig(), "https://10.0.0.2:6443"),
+    ],
+)
+def test_what_a_tenant_is_read_from_may_change(
+    changed: VirtualCluster, text: bytes, super_server: str
+) -> None:
+    states = TenantStates()
+    before = states.of([(virtual_cluster(key="k"), secret(kubeconfig()))], SUPER)
+    after = states.of([(changed, secret(text))], super_server)
+    assert after == {"tenants/acme/uid-1": tenant_of(changed, secret(text), super_server)} != before
 
 
 def test_a_dns_name_in_brackets_is_understood() -> None:
