@@ -99,7 +99,7 @@ class StreamExchange:
         upstream, early = connection.take_transport()
         client.exchange = None
         self._record(OWNED, 101)
-        state.tunnels.add(Tunnel(downstream, upstream, self._lease, client.identity, state.on_tunnel_close))
+        state.add_tunnel(Tunnel(downstream, upstream, self._lease, client.identity, state.on_tunnel_close))
         upstream.usage = state.usage_of_caller(client.caller)
         downstream.write(switching + early)
         ahead = client.take_early_data()

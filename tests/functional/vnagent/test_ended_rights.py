@@ -22,7 +22,7 @@ from tests.functional.vnagent.counting_agent import counted_connection
 from tests.functional.vnagent.node import head
 from vnagent.core.access import Caller
 from vnagent.downstream.client_connection import ClientConnection
-from vnagent.state import ENDING_S, AgentState
+from vnagent.state import CHECKED, ENDING_S, AgentState
 from vnagent.transport.poller import SocketPoller
 from vnagent.transport.tunnel import Tunnel
 
@@ -57,6 +57,18 @@ class OpenPort:
         self._state.connections.discard(cast(ClientConnection, self))
         self._state.tunnels.discard(cast(Tunnel, self))
         self._at_end()
+
+
+class LookedAt:
+    """A tunnel whose right does not end. It counts how often somebody looks."""
+
+    def __init__(self) -> None:
+        self.looks = 0
+
+    @property
+    def identity(self) -> object:
+        self.looks += 1
+        return None
 
 
 def open_many(state: AgentState, count: int, end_s: float = 0.001) -> list[OpenPort]:
@@ -118,6 +130,43 @@ def test_ten_thousand_connections_end_in_forty_iterations(tmp_path: Path) -> Non
     run(body)
 
 
+@pytest.mark.parametrize("factor", [1, 2, 4, 8])
+def test_rights_are_looked_at_in_steps(tmp_path: Path, factor: int) -> None:
+    """All that was open was looked at in one step, also where nothing ends: 8 ms for 4 000 tunnels, and again
+    each second."""
+
+    async def body(poller: SocketPoller) -> None:
+        state = new_state(poller, tmp_path)
+        state.poller.clock = Clock()
+        tunnels = [LookedAt() for _ in range(factor * CHECKED)]
+        state.tunnels.update(cast(Tunnel, each) for each in tunnels)
+        state.end_expired(1.0)
+        looks = [0, sum(each.looks for each in tunnels)]
+        while looks[-1] != looks[-2]:
+            await asyncio.sleep(0)  # pace: iterations are counted
+            looks.append(sum(each.looks for each in tunnels))
+        assert max(now - before for before, now in itertools.pairwise(looks)) <= CHECKED
+        assert {each.looks for each in tunnels} == {1}
+
+    run(body)
+
+
+def test_all_are_looked_at_again_after_a_change(tmp_path: Path) -> None:
+    """The right of one that was looked at may end while the others are."""
+
+    async def body(poller: SocketPoller) -> None:
+        state = new_state(poller, tmp_path)
+        state.poller.clock = Clock()
+        tunnels = [LookedAt() for _ in range(CHECKED + 1)]
+        state.tunnels.update(cast(Tunnel, each) for each in tunnels)
+        for _ in range(2):
+            state.end_expired(1.0)
+        await until(lambda: all(each.looks == 2 for each in tunnels))
+        assert not state.is_ending(cast(ClientConnection, OpenPort(state)))
+
+    run(body)
+
+
 def test_an_ending_connection_has_no_request_served() -> None:
     async def body(poller: SocketPoller) -> None:
         async with counted_connection(poller) as (agent, connection, far):
@@ -153,7 +202,7 @@ def test_what_becomes_a_tunnel_meanwhile_ends_too(tmp_path: Path) -> None:
         open_many(state, AT_ONCE)
         state.serve_tenants(Registry(), None, ())
         late = OpenPort(state)
-        state.tunnels.add(cast(Tunnel, late))
+        state.add_tunnel(cast(Tunnel, late))
         await until(lambda: not open_count(state))
 
     run(body)
