@@ -86,13 +86,19 @@ def is_deleting(value: Object) -> bool:
     return (value.get("metadata") or {}).get("deletionTimestamp") is not None
 
 
-_NESTED = (dict, list)
+_NESTED = frozenset((dict, list))
 
 
 def copied(value: Any) -> Any:
-    """A deep copy of a JSON value, in a fifth of the time of `copy.deepcopy`."""
+    """A deep copy of a JSON value, in a tenth of the time of `copy.deepcopy`."""
     if type(value) is dict:
-        return {name: copied(each) if type(each) in _NESTED else each for name, each in value.items()}
+        found = value.copy()
+        # Most have only plain values.
+        if not _NESTED.isdisjoint(map(type, value.values())):
+            for name, each in value.items():
+                if type(each) in _NESTED:
+                    found[name] = copied(each)
+        return found
     if type(value) is list:
         return [copied(each) if type(each) in _NESTED else each for each in value]
     return value

@@ -61,7 +61,8 @@ class SuperPod:
 
 def super_pod(tenant: Object, super_namespace: str, view: View) -> SuperPod | Wait | tuple[Refusal, ...]:
     """The super pod of a tenant's pod."""
-    tenant = copied(tenant)  # what follows changes it, step by step
+    # What follows changes the specification, step by step; metadata is made anew, and no status goes down.
+    tenant = {**tenant, "spec": copied(tenant["spec"])}
     unknown_class = translate_runtime_class(tenant, view)
     if unknown_class is not None:
         return unknown_class
