@@ -164,7 +164,8 @@ class _Rules:
 
     names: frozenset[str]
     """The fields that come up."""
-    texts: tuple[str, ...]
+    changed: frozenset[str]
+    """Those of them that do not come up as they are: texts, and those that have a type."""
     below: "Mapping[str, tuple[_Rules, frozenset[str] | None]]"
     """The fields that have a type, with its rules; of a list of conditions also the types that come up."""
 
@@ -174,7 +175,9 @@ def _rules(type_name: str) -> _Rules:
     shown = {name: field for name, field in SHOWN[type_name].items() if field.verdict is not Shown.LEFT_OUT}
     return _Rules(
         frozenset(shown),
-        tuple(name for name in shown if f"{type_name}.{name}" in _TEXTS),
+        frozenset(
+            name for name, field in shown.items() if field.type_name or f"{type_name}.{name}" in _TEXTS
+        ),
         {
             name: (_rules(field.type_name), CONDITIONS.get(field.type_name))
             for name, field in shown.items()
@@ -200,11 +203,13 @@ def _shown(rules: _Rules, value: Object, text: Callable[[str], str]) -> Object:
     made: Object = (
         dict(value) if value.keys() <= names else {each: value[each] for each in value if each in names}
     )
-    for name in rules.texts:
-        if isinstance(found := made.get(name), str):
-            made[name] = text(found)
-    for name, (below, types) in rules.below.items():
-        found = made.get(name)
+    # A value has few of the fields of its type.
+    for name in rules.changed & value.keys():
+        found = value[name]
+        if name not in rules.below:
+            made[name] = text(found) if isinstance(found, str) else found
+            continue
+        below, types = rules.below[name]
         if isinstance(found, dict):
             made[name] = _shown(below, found, text)
         elif isinstance(found, list):
