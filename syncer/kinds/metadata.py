@@ -88,7 +88,8 @@ def rules_of(kind: str, tenant: Object, view: View) -> KeyRules:
 
 def goes_up(key: str, tenant: TenantCluster) -> bool:
     """Whether the super cluster's key is copied to the tenant's object."""
-    return key.startswith(keys.TRANSPARENT_PREFIX) or _has_any(key, tenant.transparent_prefixes)
+    prefixes = tenant.transparent_prefixes
+    return key.startswith(keys.TRANSPARENT_PREFIX) or (bool(prefixes) and _has_any(key, prefixes))
 
 
 def selectable_label(key: str) -> str:
@@ -171,8 +172,9 @@ def metadata_patch(desired: Object, found: Object, tenant: TenantCluster, domain
     repaired.
     """
     patch: Object = {}
+    own, there = metadata(desired), metadata(found)
     for field in ("labels", "annotations"):
-        wanted, actual = metadata(desired).get(field) or {}, metadata(found).get(field) or {}
+        wanted, actual = own.get(field) or {}, there.get(field) or {}
         changes: Object = {
             key: value
             for key, value in wanted.items()
@@ -205,12 +207,13 @@ def _is_super_own(
 def transparent_patch(tenant_object: Object, found: Object, tenant: TenantCluster) -> Object:
     """The merge patch of the tenant's metadata with the super object's keys that go up; never a removal."""
     patch: Object = {}
+    own, there = metadata(tenant_object), metadata(found)
     for field in ("labels", "annotations"):
-        actual = metadata(tenant_object).get(field) or {}
+        actual = own.get(field) or {}
         changes = {
             key: value
-            for key, value in (metadata(found).get(field) or {}).items()
-            if goes_up(key, tenant) and actual.get(key) != value
+            for key, value in (there.get(field) or {}).items()
+            if actual.get(key) != value and goes_up(key, tenant)
         }
         if changes:
             patch[field] = changes

@@ -511,6 +511,8 @@ def _unknown(kind: str, tenant: Object) -> Iterator[tuple[str, str]]:
             for name in value:
                 if name not in known:
                     yield f"{path}.{shown(name)}" if path else shown(name), f"{plain}.{shown(name)}"
+        if typed.keys().isdisjoint(value):
+            continue
         for name in value:
             if name in typed and (below := value[name]) is not None:
                 where = f"{path}.{name}" if path else name

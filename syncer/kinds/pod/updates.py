@@ -168,7 +168,8 @@ def _resize_patch(tenant: Object, found: Object) -> Object:
             own = container.get("resources")
             if not own or name not in there:
                 continue
-            sizes = _size_patch(own, there[name].get("resources") or {})
+            actual = there[name].get("resources") or {}
+            sizes = {} if own == actual else _size_patch(own, actual)
             if sizes:
                 changed.append({"name": name, "resources": sizes})
         if changed:
