@@ -122,7 +122,7 @@ class Reflector(Generic[T]):
       each time.
     - `notes_filtered`: which names of those that `include` leaves out to keep in `filtered`.
     - `transform` drops what no handler needs, before an object is stored.
-    - `annotations`: a Struct of those to keep of objects that do not decode, or are too large.
+    - `kept`: a Struct of the fields to keep of objects that do not decode, or are too large.
     - `budget`: what the objects of the server may take in all. A list or watch that brings more is
       refused, and tried again later; what is held stays.
     - `may_be_absent`: the resource need not be installed. A server that has never had it answers 404, which
@@ -147,7 +147,7 @@ class Reflector(Generic[T]):
         include: Callable[[Identity], bool] | None = None,
         notes_filtered: Callable[[Identity], bool] | None = None,
         transform: Callable[[T], T] | None = None,
-        annotations: type[msgspec.Struct] | None = None,
+        kept: type[msgspec.Struct] | None = None,
         budget: ByteBudget[T] | None = None,
         may_be_absent: bool = False,
         delivers_parts: bool = False,
@@ -174,7 +174,7 @@ class Reflector(Generic[T]):
         self._timing = timing or Timing()
         self._clock = clock
         self._rng = rng
-        self._decoder = EventDecoder(kind, transform, limits_of(resource), annotations)
+        self._decoder = EventDecoder(kind, transform, limits_of(resource), kept)
         self._store: Store[T] = Store()
         self._budget_part = None if budget is None else budget.part(self._store)
         self._confirmed_at: float | None = None

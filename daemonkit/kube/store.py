@@ -47,8 +47,8 @@ class DecodeFailed:
     reason: str
     uid: str = ""
     is_too_large: bool = False
-    annotations: object = None
-    """Those that the reflector was asked to keep of such an object."""
+    kept: object = None
+    """The fields that the reflector was asked to keep of such an object."""
     size_bytes: int = 0
     """As that of an `Undecodable`."""
 
@@ -256,7 +256,7 @@ class Store(Generic[T]):
 def _decode_failed(item: Undecodable) -> DecodeFailed:
     metadata = item.metadata
     return DecodeFailed(
-        key_of(metadata), item.reason, metadata.uid, item.is_too_large, item.annotations, item.size_bytes
+        key_of(metadata), item.reason, metadata.uid, item.is_too_large, item.kept, item.size_bytes
     )
 
 

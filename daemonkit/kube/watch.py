@@ -9,7 +9,7 @@ has to end somewhere, hence its bound.
 import contextlib
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import msgspec
 
@@ -97,11 +97,10 @@ class Undecodable:
     metadata: Identity
     reason: str
     is_too_large: bool = False
-    annotations: object = None
-    """Those that the decoder was asked to keep of such an object; None where they do not decode.
-    Labels are not kept."""
+    kept: object = None
+    """The fields that the decoder was asked to keep of such an object; None where they do not decode."""
     size_bytes: int = 0
-    """At least its bytes, and less than twice as many; 0 where no annotations were asked for."""
+    """At least its bytes, and less than twice as many; 0 where no fields were asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +151,7 @@ class EventDecoder(Generic[T]):
     `kind` is a Struct, or a function that parses the JSON of one object. The function raises
     ValidationError where it cannot; its argument is a view of a whole page, to be copied if kept.
     `transform` is applied to each decoded object. Objects that exceed `limits` are not decoded.
-    `annotations` is a Struct of those that are kept of an object that does not decode.
+    `kept` is a Struct of the fields that are kept of an object that does not decode.
     """
 
     def __init__(
@@ -160,7 +159,7 @@ class EventDecoder(Generic[T]):
         kind: type[T] | Parser[T],
         transform: Callable[[T], T] | None = None,
         limits: ObjectLimits | None = None,
-        annotations: type[msgspec.Struct] | None = None,
+        kept: type[msgspec.Struct] | None = None,
     ) -> None:
         self._transform = transform
         self._limits = limits
@@ -172,7 +171,7 @@ class EventDecoder(Generic[T]):
         else:
             self._parse = _parser(kind) if isinstance(kind, type) else kind
         self._name = msgspec.json.Decoder(Named)
-        self._annotated = None if annotations is None else msgspec.json.Decoder(_annotated(annotations))
+        self._kept = None if kept is None else msgspec.json.Decoder(kept)
         self._status = msgspec.json.Decoder(Status)
 
     def line(self, line: bytes) -> Event[T]:
@@ -242,13 +241,13 @@ class EventDecoder(Generic[T]):
         return Put(value if self._transform is None else self._transform(value))
 
     def _undecodable(self, raw: msgspec.Raw | bytes, reason: str, *, is_too_large: bool) -> Undecodable:
-        annotations, size_bytes = None, 0
-        if self._annotated is not None:
+        kept, size_bytes = None, 0
+        if self._kept is not None:
             # Roughly: who writes such an object again and again causes no work by a few bytes.
             size_bytes = 1 << (len(raw) - 1).bit_length()
             with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-                annotations = deep_json.decode(self._annotated, raw).metadata.annotations
-        return Undecodable(self._named(raw), reason, is_too_large, annotations, size_bytes)
+                kept = deep_json.decode(self._kept, raw)
+        return Undecodable(self._named(raw), reason, is_too_large, kept, size_bytes)
 
     def _named(self, raw: msgspec.Raw | bytes) -> NameOnly:
         try:
@@ -262,12 +261,6 @@ class EventDecoder(Generic[T]):
 def _parser(kind: type[T]) -> Parser[T]:
     decoder = msgspec.json.Decoder(kind)
     return lambda raw: deep_json.decode(decoder, raw)
-
-
-def _annotated(annotations: type[msgspec.Struct]) -> type[Any]:
-    """Make the type of an object that has only these annotations: msgspec skips all else."""
-    metadata = msgspec.defstruct("AnnotationsOnly", [("annotations", annotations)], frozen=True)
-    return msgspec.defstruct("Annotated", [("metadata", metadata)], frozen=True)
 
 
 def _check(metadata: Identity) -> None:

@@ -78,6 +78,12 @@ class _OwnedMetadata(msgspec.Struct, frozen=True):
     annotations: OwnerAnnotations | None = None
 
 
+class OwnedObject(msgspec.Struct, frozen=True):
+    """What is kept of a super object that cannot be read."""
+
+    metadata: _OwnedMetadata
+
+
 class _TokenLabels(msgspec.Struct, frozen=True):
     pod_uid: str | None = msgspec.field(name=keys.POD_TOKENS, default=None)
 

@@ -18,7 +18,7 @@ from daemonkit.kube.watch import BoundedParser
 from daemonkit.tasks import Tasks
 from syncer.caches.cached_object import (
     CachedObject,
-    OwnerAnnotations,
+    OwnedObject,
     parse,
     parse_secret,
     parse_super,
@@ -100,7 +100,7 @@ class SuperCaches:
             label_selector=_selector(sync),
             may_be_absent=True,
             delivers_parts=True,
-            annotations=OwnerAnnotations,
+            kept=OwnedObject,
             on_change=lambda changes: self._apply(sync, changes),
             timing=timing,
         )

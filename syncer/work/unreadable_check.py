@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Mapping
 
 from daemonkit.kube.resources import Resource
-from syncer.caches.cached_object import OwnerAnnotations
+from syncer.caches.cached_object import OwnedObject
 from syncer.caches.super_cluster import SuperCaches
 from syncer.kinds import endpoint_slice, endpoints, pod_disruption_budget
 from syncer.policy.sync_policy import known_or_default
@@ -39,8 +39,9 @@ class UnreadableCheck:
             for count, (where, failed) in enumerate(list(failures.items()), 1):
                 if count % _BATCH == 0:
                     await asyncio.sleep(0)
-                owner, notes = self._tenants.any_owner(where[0]), failed.annotations
-                if owner is None or not isinstance(notes, OwnerAnnotations):
+                owner, kept = self._tenants.any_owner(where[0]), failed.kept
+                notes = kept.metadata.annotations if isinstance(kept, OwnedObject) else None
+                if owner is None or notes is None:
                     continue
                 if notes.cluster != owner.key or not notes.uid:
                     continue  # of a controller of the super cluster

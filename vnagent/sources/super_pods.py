@@ -20,6 +20,16 @@ from vnagent.pages.podlist import OwnershipAnnotations
 from vnagent.sources.port import PublishPods
 
 
+class _OwnershipMetadata(msgspec.Struct, frozen=True):
+    annotations: OwnershipAnnotations
+
+
+class _OwnedPod(msgspec.Struct, frozen=True):
+    """What is kept of a pod that cannot be read: whose it is."""
+
+    metadata: _OwnershipMetadata
+
+
 class _SuperContainer(msgspec.Struct, frozen=True):
     name: str
     image: str = ""
@@ -71,7 +81,7 @@ class SuperPods:
             PODS,
             WatchedPod,
             field_selector=f"spec.nodeName={node_name}",
-            annotations=OwnershipAnnotations,
+            kept=_OwnedPod,
             on_change=lambda _: self._publish_all(),
             timing=timing,
             clock=clock,
@@ -97,9 +107,9 @@ class SuperPods:
         problems: list[str] = []
         for key, failure in self._reflector.decode_failures.items():
             problems.append(f"pod {_shown(key)}: {failure.reason}")
-            if isinstance(failure.annotations, OwnershipAnnotations):
+            if isinstance(failure.kept, _OwnedPod):
                 # It exists, so its tenant gets 500 and not 404.
-                annotations = failure.annotations.mapping()
+                annotations = failure.kept.metadata.annotations.mapping()
                 found = owned_pod(*key, failure.uid, annotations, (), self._policy)
                 if isinstance(found, Owned):
                     problem = failure.reason if failure.is_too_large else f"unreadable: {failure.reason}"

@@ -149,6 +149,14 @@ class OwnerAnnotation(msgspec.Struct, frozen=True):
     owner: str | None = None
 
 
+class AnnotatedMetadata(msgspec.Struct, frozen=True):
+    annotations: OwnerAnnotation
+
+
+class AnnotatedThing(msgspec.Struct, frozen=True):
+    metadata: AnnotatedMetadata
+
+
 @pytest.mark.parametrize(
     ("annotations", "expected"),
     [
@@ -158,14 +166,12 @@ class OwnerAnnotation(msgspec.Struct, frozen=True):
         (b"null", None),
     ],
 )
-def test_annotations_of_undecodable_objects_are_kept(
-    annotations: bytes, expected: OwnerAnnotation | None
-) -> None:
-    decoder = EventDecoder(Thing, annotations=OwnerAnnotation)
+def test_fields_of_undecodable_objects_are_kept(annotations: bytes, expected: OwnerAnnotation | None) -> None:
+    decoder = EventDecoder(Thing, kept=AnnotatedThing)
     raw = b'{"metadata": {"name": "a", "resourceVersion": "1", "annotations": %s}, "size": "odd"}'
     item = decoder.item(raw % annotations)
     assert isinstance(item, Undecodable)
-    assert item.annotations == expected
+    assert item.kept == (None if expected is None else AnnotatedThing(AnnotatedMetadata(expected)))
 
 
 class RawThing(msgspec.Struct, frozen=True):
