@@ -84,6 +84,20 @@ class OwnedObject(msgspec.Struct, frozen=True):
     metadata: _OwnedMetadata
 
 
+class _ClaimedSpec(msgspec.Struct, frozen=True, rename="camel"):
+    claim_ref: _ClaimRef | None = None
+
+
+class ClaimedObject(msgspec.Struct, frozen=True):
+    """What is kept of a volume that cannot be read."""
+
+    spec: _ClaimedSpec = _ClaimedSpec()
+
+    @property
+    def claim_namespace(self) -> str:
+        return "" if self.spec.claim_ref is None else self.spec.claim_ref.namespace
+
+
 class _TokenLabels(msgspec.Struct, frozen=True):
     pod_uid: str | None = msgspec.field(name=keys.POD_TOKENS, default=None)
 

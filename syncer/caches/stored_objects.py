@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from daemonkit.kube.resources import Key
 from daemonkit.kube.store import Added, Change, DecodeFailed, Deleted, Modified, UndecodableDeleted
-from syncer.caches.cached_object import CachedObject
+from syncer.caches.cached_object import CachedObject, ClaimedObject
 from syncer.caches.claimed_volumes import ClaimedVolumes
 from syncer.caches.stored_totals import StoredTotals
 from syncer.caches.super_change import EVENT
@@ -17,22 +17,22 @@ _COUNTED = frozenset({Scope.NAMESPACE, Scope.NAMESPACED, Scope.SYSTEM})
 class StoredObjects:
     """Adds to `totals` with each change. Events end by themselves, and are counted by what is held of them.
 
-    Secrets that the syncer makes for pods' tokens take space, and are none of the tenant's Secrets.
+    Secrets that the syncer makes for pods' tokens take space, and are none of the tenant's Secrets. A volume
+    counts where its claim is. What is published is the super cluster's own, and no tenant's.
     """
 
     def __init__(self, totals: StoredTotals, volumes: ClaimedVolumes) -> None:
         self._totals = totals
         self._volumes = volumes
-        # The bytes of objects that cannot be read.
-        self._unreadable: dict[tuple[str, Key], int] = {}
+        # Of objects that cannot be read: where each counts, and its bytes.
+        self._unreadable: dict[tuple[str, Key], tuple[str, int]] = {}
 
     def changed(self, sync: KindSync, changes: Sequence[Change[CachedObject]]) -> None:
         """Objects of a kind changed."""
         kind, scope = sync.kind.kind, sync.scope
         if scope is Scope.CLAIMED:
-            for each in changes:
-                if isinstance(each, Added | Modified | Deleted):
-                    self._volumes.changed(kind, each)
+            self._volumes_changed(kind, changes)
+            return
         if kind == EVENT or scope not in _COUNTED:
             return
         for change in changes:
@@ -45,13 +45,15 @@ class StoredObjects:
                 case Deleted():
                     before = change.old.json_bytes
                 case DecodeFailed():
-                    self._note_unreadable(sync, change.key, change.size_bytes)
+                    where = change.key[1] if scope is Scope.NAMESPACE else change.key[0]
+                    self._note_unreadable(kind, change.key, where, change.size_bytes)
                     continue
                 case UndecodableDeleted():
-                    self._note_unreadable(sync, change.key, 0)
+                    self._end_unreadable(kind, change.key)
                     continue
             namespace, name = change.key
-            self._note_unreadable(sync, change.key, 0)
+            if self._unreadable:
+                self._end_unreadable(kind, change.key)
             count = isinstance(change, Added) - isinstance(change, Deleted)
             if scope is Scope.NAMESPACE:
                 namespace = name
@@ -59,13 +61,37 @@ class StoredObjects:
                 count = 0
             self._totals.add(namespace, kind, count, after - before)
 
-    def _note_unreadable(self, sync: KindSync, key: Key, size_bytes: int) -> None:
-        """Count an object that cannot be read with so many bytes; none where it can be, or is gone."""
-        kind = sync.kind.kind
-        before = self._unreadable.pop((kind, key), 0)
-        if size_bytes:
-            self._unreadable[kind, key] = size_bytes
-        if before != size_bytes:
-            namespace = key[1] if sync.scope is Scope.NAMESPACE else key[0]
-            count = bool(size_bytes) - bool(before)
-            self._totals.add_unreadable(namespace, kind, count, size_bytes - before)
+    def _volumes_changed(self, kind: str, changes: Sequence[Change[CachedObject]]) -> None:
+        # Of one that cannot be read any more the end stands before that, with what it last was.
+        before: Change[CachedObject] | None = None
+        for change in changes:
+            if isinstance(change, DecodeFailed):
+                where = self._claim_namespace(kind, change, before)
+                self._note_unreadable(kind, change.key, where, change.size_bytes)
+                continue
+            if self._unreadable:
+                self._end_unreadable(kind, change.key)
+            if not isinstance(change, UndecodableDeleted):
+                self._volumes.changed(kind, change)
+            before = change
+
+    def _claim_namespace(self, kind: str, failed: DecodeFailed, before: Change[CachedObject] | None) -> str:
+        """Where the claim is of a volume that cannot be read, as it is now or else was last known."""
+        if isinstance(failed.kept, ClaimedObject):
+            return failed.kept.claim_namespace
+        if isinstance(before, Deleted) and before.key == failed.key:
+            return before.old.claim_namespace
+        return self._unreadable.get((kind, failed.key), ("", 0))[0]
+
+    def _note_unreadable(self, kind: str, key: Key, namespace: str, size_bytes: int) -> None:
+        """Count an object of this super namespace that cannot be read with so many bytes."""
+        self._end_unreadable(kind, key)
+        if namespace and size_bytes:
+            self._unreadable[kind, key] = namespace, size_bytes
+            self._totals.add_unreadable(namespace, kind, 1, size_bytes)
+
+    def _end_unreadable(self, kind: str, key: Key) -> None:
+        """It can be read, or is gone."""
+        if (before := self._unreadable.pop((kind, key), None)) is not None:
+            namespace, size_bytes = before
+            self._totals.add_unreadable(namespace, kind, -1, -size_bytes)

@@ -18,6 +18,7 @@ from daemonkit.kube.watch import BoundedParser
 from daemonkit.tasks import Tasks
 from syncer.caches.cached_object import (
     CachedObject,
+    ClaimedObject,
     OwnedObject,
     parse,
     parse_secret,
@@ -100,7 +101,7 @@ class SuperCaches:
             label_selector=_selector(sync),
             may_be_absent=True,
             delivers_parts=True,
-            kept=OwnedObject,
+            kept=ClaimedObject if sync.scope is Scope.CLAIMED else OwnedObject,
             on_change=lambda changes: self._apply(sync, changes),
             timing=timing,
         )

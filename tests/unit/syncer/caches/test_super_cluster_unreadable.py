@@ -1,18 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
 """What cannot be read in the super cluster counts, in every order of what becomes of it."""
 
+import asyncio
+
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from daemonkit.fairness.scheduler import TenantScheduler
+from daemonkit.kube.resources import NAMESPACES
 from daemonkit.kube.store import Store
 from daemonkit.kube.watch import Put, Removed, Undecodable
+from daemonkit.tasks import Tasks
 from devkit.kube.cluster import Cluster, ClusterSettings
 from devkit.kube.in_process import InProcessClient
-from devkit.kube.storage import Storage
+from devkit.kube.storage import Object, Storage
 from syncer.caches.cached_object import CachedMetadata, CachedObject
 from syncer.caches.super_change import SuperChange
 from syncer.caches.super_cluster import SuperCaches
-from syncer.kinds import table
+from syncer.kinds import persistent_volume, table
+from tenancy import keys
+from tests.unit.syncer.planes import TOO_MANY_LABELS, grow
 
 _STATES = ("absent", "readable", "unreadable")
 _STEPS = st.lists(st.tuples(st.sampled_from(_STATES), st.sampled_from("ab"), st.integers(1, 9)), max_size=20)
@@ -44,6 +52,57 @@ def test_each_object_counts_once(steps: list[tuple[str, str, int]]) -> None:
         assert found.stored_bytes == _sum(there, "readable")
         assert found.unreadable_bytes == _sum(there, "unreadable")
         assert found.counts["ConfigMap"] == len(there)
+
+
+@pytest.mark.asyncio
+async def test_volumes_that_cannot_be_read_count() -> None:
+    """As those of the claim's super namespace, by what can be read of them, or else could be before."""
+    cluster = Cluster(Storage(), ClusterSettings(), clock=lambda: 0.0)
+    caches, tasks = SuperCaches(InProcessClient(cluster), table.kinds(()), _ignore), Tasks("test")
+    volumes = persistent_volume.KIND.resource
+    for key in ("red", "green"):
+        notes = {keys.CLUSTER: key, keys.NAMESPACE: "web", keys.UID: "n", keys.VC_UID: "u"}
+        cluster.storage.put(NAMESPACES, {"metadata": {"name": f"{key}-web", "annotations": notes}})
+    cluster.storage.put(volumes, _volume("from-the-first", "red-web", TOO_MANY_LABELS))
+    cluster.storage.put(volumes, _volume("free", None, TOO_MANY_LABELS))
+    caches.start(tasks, TenantScheduler().open("super cluster"))
+    await caches.wait_synced()
+    assert _volumes(caches, "red") == 1
+    cluster.storage.put(volumes, _volume("grows", "red-web", {}))
+    await asyncio.sleep(1)
+    assert _volumes(caches, "red") == 2
+    unreadable_bytes = caches.stored.of("red").unreadable_bytes
+    grow(cluster.storage, volumes, "", "grows")
+    await asyncio.sleep(1)
+    assert _volumes(caches, "red") == 2
+    assert caches.stored.of("red").unreadable_bytes == pytest.approx(2 * unreadable_bytes)
+    # Where the claim is cannot be read either.
+    cluster.storage.put(volumes, _volume("odd", "red-web", {}))
+    for name, spec in (("grows", 5), ("odd", 5), ("odd", 6)):
+        await asyncio.sleep(1)
+        assert _volumes(caches, "red") == 3
+        cluster.storage.put(volumes, {"metadata": {"name": name}, "spec": spec})
+    await asyncio.sleep(1)
+    assert _volumes(caches, "red") == 3
+    cluster.storage.put(volumes, _volume("from-the-first", "green-web", TOO_MANY_LABELS))
+    await asyncio.sleep(1)
+    assert (_volumes(caches, "red"), _volumes(caches, "green")) == (2, 1)
+    cluster.storage.put(volumes, _volume("from-the-first", "green-web", {}))
+    for name in ("grows", "odd", "free"):
+        cluster.storage.delete(volumes, "", name)
+    await asyncio.sleep(1)
+    assert (_volumes(caches, "red"), _volumes(caches, "green")) == (0, 1)
+    assert caches.stored.all.unreadable_bytes == 0
+    await tasks.close(1.0)
+
+
+def _volume(name: str, claim_namespace: str | None, labels: dict[str, str]) -> Object:
+    spec = {} if claim_namespace is None else {"claimRef": {"namespace": claim_namespace, "name": "c"}}
+    return {"metadata": {"name": name, "labels": labels}, "spec": spec}
+
+
+def _volumes(caches: SuperCaches, key: str) -> int:
+    return caches.stored.of(key).counts["PersistentVolume"]
 
 
 def _sum(there: dict[str, tuple[str, int]], wanted: str) -> int:

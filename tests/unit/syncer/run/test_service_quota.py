@@ -20,6 +20,7 @@ from daemonkit.kube.resources import (
     Status,
 )
 from devkit.kube.storage import Object
+from syncer.kinds import persistent_volume
 from syncer.sources.policies import SYNC_POLICIES
 from tenancy import keys
 from tests.unit.syncer import objects
@@ -83,6 +84,24 @@ async def test_what_cannot_be_read_counts(resource: Resource) -> None:
         plane.storage.delete(resource, "web", "o")
         world.super.storage.delete(resource, "red-web", "o")
         await asyncio.sleep(SOON_S)
+        assert "second" in _below(world, CONFIG_MAPS)
+
+
+async def test_volumes_that_cannot_be_read_count() -> None:
+    """A controller of the super cluster has given it so many labels; it is the tenant's by its claim."""
+    async with _limited(**{"vcnode.io/stored-bytes": "96Ki"}) as (world, plane):
+        volumes, claim = persistent_volume.KIND.resource, {"namespace": "red-web", "name": "c"}
+        world.super.storage.put(volumes, {"metadata": {"name": "v"}, "spec": {"claimRef": claim}})
+        plane.cluster.create(CONFIG_MAPS, objects.config_map("first", "x" * 20_000))
+        await asyncio.sleep(SOON_S)
+        assert "first" in _below(world, CONFIG_MAPS)
+        grow(world.super.storage, volumes, "", "v")
+        await asyncio.sleep(SOON_S)
+        plane.cluster.create(CONFIG_MAPS, objects.config_map("second", "x" * 20_000))
+        await asyncio.sleep(SOON_S)
+        assert _is_refused(plane, "second", "stored-bytes")
+        world.super.storage.delete(volumes, "", "v")
+        await asyncio.sleep(60)  # whose it was is not reported: a patrol sees the room
         assert "second" in _below(world, CONFIG_MAPS)
 
 
