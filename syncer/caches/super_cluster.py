@@ -84,6 +84,7 @@ class SuperCaches:
         self.stored = StoredTotals()
         self.volumes = ClaimedVolumes(self.stored)
         self._stored_objects = StoredObjects(self.stored, self.volumes)
+        # Not `key_or_last`: an Event that comes after the end of its super namespace is not copied.
         self.events = HeldEvents(self.stored, self.owners.key, lambda where: self.objects(EVENT).get(where))
         # What unreadable objects last were: who counts them hears of their end with it.
         self._last_readable: dict[tuple[str, Key], CachedObject] = {}

@@ -359,6 +359,33 @@ async def test_no_event_is_lost_behind_those_that_have_been_copied() -> None:
     await tasks.close(1.0)
 
 
+async def test_events_after_the_end_of_their_namespace_are_not_held() -> None:
+    """No plan copies one, as its tenant's namespace has none below any more; what was held before ends."""
+    cluster, seen = Cluster(Storage(), ClusterSettings(), clock=lambda: 0.0), list[SuperChange]()
+    caches, tasks = SuperCaches(InProcessClient(cluster), table.kinds(()), seen.append), Tasks("test")
+    cluster.storage.put(NAMESPACES, _namespace("red", "web"))
+    caches.start(tasks, TenantScheduler().open("super cluster"))
+    await caches.wait_synced()
+    kinds = {each.kind.kind: each for each in table.kinds(())}
+    (place,) = [key for key in caches.objects("Namespace") if key[1] == "red-web"]
+    before, after = (
+        CachedObject(CachedMetadata(name, "red-web", name, "1"), b"{}" * 100) for name in ("before", "after")
+    )
+    caches._changed(kinds["Event"], [Added(("red-web", "before"), before)])  # noqa: SLF001 - in this order
+    held_bytes = caches.stored.all.event_bytes
+    assert held_bytes == caches.stored.of("red").event_bytes > 200
+    seen.clear()
+    caches._changed(kinds["Namespace"], [Deleted(place, caches.objects("Namespace")[place])])  # noqa: SLF001
+    caches._changed(kinds["Event"], [Added(("red-web", "after"), after)])  # noqa: SLF001
+    assert (after.body, caches.stored.all.event_bytes) == (b"", held_bytes)
+    assert [each.kind for each in seen] == ["Namespace"]
+    for event_object in (before, after):
+        key = "red-web", event_object.metadata.name
+        caches._changed(kinds["Event"], [Deleted(key, event_object)])  # noqa: SLF001
+    assert caches.stored.all.event_bytes == 0
+    await tasks.close(1.0)
+
+
 async def test_volumes_that_outlive_their_claims_are_counted() -> None:
     """A tenant whose class retains volumes leaves one with each claim that it makes and deletes."""
     cluster = Cluster(Storage(), ClusterSettings(), clock=lambda: 0.0)
