@@ -11,7 +11,7 @@ from syncer.core.objects import Object
 from syncer.core.plan import Change, Refusal
 from syncer.core.view import View
 from syncer.kinds.metadata import goes_up, is_closed, rules_of
-from syncer.policy import fields, metadata_keys
+from syncer.policy import metadata_keys, unknown_fields
 from syncer.policy.refusal_list import MAX_REFUSALS
 
 # Their labels go down under another key where they may not keep their own: selectors find them.
@@ -20,7 +20,7 @@ _SELECTED = ("Pod", "Namespace")
 
 def refusals(kind: str, tenant: Object, view: View) -> tuple[Refusal, ...]:
     """What no object of this kind may have."""
-    unknown = fields.refusals(kind, tenant, view.policy.fields.allowed)
+    unknown = unknown_fields.refusals(kind, tenant, view.policy.fields.allowed)
     return unknown + metadata_keys.refusals(tenant, rules_of(kind, tenant, view), _passed_over(view))
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A new super pod. Pure.
 
-What is not named here passes as it is. `syncer.policy.fields` has all fields, and refuses all others.
+What is not named here passes as it is. `syncer.policy.fields` has all fields; all others are refused.
 """
 
 from dataclasses import dataclass

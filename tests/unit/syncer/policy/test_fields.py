@@ -17,7 +17,7 @@ from syncer.core.objects import Object
 from syncer.core.plan import Refusal
 from syncer.kinds.custom_resource import CustomResource
 from syncer.kinds.table import kinds
-from syncer.policy import document, fields, patterns
+from syncer.policy import document, fields, patterns, unknown_fields
 from syncer.policy.fields import FIELDS, KINDS, FieldVerdict
 from syncer.policy.sync_policy import NO_NAMES, SyncPolicy
 from tests.kube_schemas.generate import OUTPUT
@@ -109,10 +109,10 @@ def test_a_field_that_is_not_known_is_refused_wherever_it_is(type_name: str, nam
     value: Object = {"aNewField": 1}
     for step in reversed(path):
         value = {step: [value]} if _is_list(step) else {step: value}
-    found = fields.refusals(kind, value, NO_NAMES)
+    found = unknown_fields.refusals(kind, value, NO_NAMES)
     assert [each.path.rpartition(".")[2] for each in found] == ["aNewField"]
     plain = ".".join([kind, *path, "aNewField"])
-    assert fields.refusals(kind, value, patterns.of(plain)) == ()
+    assert unknown_fields.refusals(kind, value, patterns.of(plain)) == ()
 
 
 def _is_list(step: str) -> bool:
@@ -139,7 +139,7 @@ def _way_to(type_name: str) -> tuple[str, list[str]]:
 
 def test_the_refusal_says_what_allows_it() -> None:
     value = {"spec": {"containers": [{"name": "c", "aNewField": {}}]}}
-    assert fields.refusals("Pod", value, NO_NAMES) == (
+    assert unknown_fields.refusals("Pod", value, NO_NAMES) == (
         Refusal(
             "spec.containers[0].aNewField",
             "a field that is not known here: SyncPolicy field spec.fields.allowed does not allow it",
@@ -190,7 +190,7 @@ def test_what_is_allowed_goes_down_as_it_is() -> None:
 
 @given(changed({"spec": {"containers": [{"env": [{"valueFrom": {"fieldRef": {"a": 1}}}]}]}, "metadata": {}}))
 def test_any_json_is_judged(value: Object) -> None:
-    assert are_refusals(fields.refusals("Pod", value, NO_NAMES))
+    assert are_refusals(unknown_fields.refusals("Pod", value, NO_NAMES))
 
 
 def test_the_policy_allows_no_unknown_field_by_default() -> None:
