@@ -169,9 +169,9 @@ class TenantView:
 
     def others_hold(self, address: str) -> bool:
         self.looked.add((Side.SUPER, POD_ADDRESS, "", address))
-        key = self._session.tenant.key
-        self._super.addresses.follow(key, address)
-        return self._super.addresses.is_held_by_others(address, key)
+        key, addresses = self._session.tenant.key, self._super.addresses
+        addresses.follow(key, address)
+        return addresses.is_held_by_others(address, key)
 
     def drain_seconds(self, namespace: str) -> float:
         self.looked.add((Side.SUPER, DRAIN, namespace, ""))
