@@ -36,8 +36,6 @@ REQUEST_TIMEOUT_S = 65.0
 # below 10 MB, and what is larger must not take the node's memory.
 MAX_RESPONSE_BYTES = 128 * 1024 * 1024
 _MAX_ERROR_BYTES = 64 * 1024
-# How a server answers who has no identity: where anonymous requests are allowed, they lack the right.
-_UNKNOWN_CLIENT = (401, 403)
 # Connections that wait for the next request: a list is followed by a watch, and several lists run
 # at once. An API server ends them itself after a minute and a half. What is asked every half a minute finds
 # one, and needs no handshake.
@@ -389,7 +387,7 @@ class Client:
     def _done(self, now: Current, answer: _OpenReply) -> None:
         """The answer was read, or is not to be: keep its connection for another request if that may be."""
         # It may have lost who the client is with the session, and a full handshake tells it again.
-        is_unknown = answer.connection.is_resumed and answer.head.status in _UNKNOWN_CLIENT
+        is_unknown = answer.connection.is_resumed and self._resumption.has_lost_client(answer.head.status)
         is_fit = answer.reply.is_complete and answer.reply.is_reusable and answer.connection.is_quiet
         if is_fit and not is_unknown:
             self._keep(now, answer.connection)
@@ -427,11 +425,11 @@ class Client:
             self._resumption.failed(session if isinstance(error, OSError | HttpError) else None)
             raise
         try:
-            if connection.is_resumed and answer.head.status in _UNKNOWN_CLIENT:
+            if connection.is_resumed and self._resumption.has_lost_client(answer.head.status):
                 self._resumption.failed(session)
             elif connection.tls is not None:
                 # With its first answer a server has given what can be resumed.
-                self._resumption.answered(connection.tls, session, verified_at_s)
+                self._resumption.answered(connection.tls, session, verified_at_s, answer.head.status)
         except BaseException:
             self._resumption.failed(None)
             connection.close()

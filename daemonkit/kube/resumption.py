@@ -42,6 +42,7 @@ class Resumption:
         self._ends_at_s = 0.0
         self._refused_s = REFUSED_S
         self._refused_until_s = 0.0
+        self._is_client_known = False  # by this session: it has carried out a request on a resumed connection
         self._first: asyncio.Event | None = None  # while a connection is made whose session others wait for
 
     async def session(self, context: ssl.SSLContext) -> ClientSession | None:
@@ -53,6 +54,7 @@ class Resumption:
             # Other credentials, or another authority: nothing is verified by it yet. After each 401 it is so.
             self._end_first()
             self._context, self._session, self._ends_at_s = context, None, self._refused_until_s
+            self._is_client_known = False
         if self._clock() >= self._ends_at_s:
             self._session = None
             first = self._first
@@ -64,7 +66,19 @@ class Resumption:
                     await first.wait()
         return self._session if context is self._context else None
 
-    def answered(self, tls: ssl.SSLObject, offered: ClientSession | None, verified_at_s: float) -> None:
+    def has_lost_client(self, status: int) -> bool:
+        """Whether such an answer on a resumed connection may mean that the server knows no client by the
+        session.
+
+        401 does. So does 403 where anonymous requests are allowed: they lack the right. A server that has
+        carried out a request on a resumed connection knows clients by the session, and its 403 is about a
+        right of the client's.
+        """
+        return status == 401 or (status == 403 and not self._is_client_known)
+
+    def answered(
+        self, tls: ssl.SSLObject, offered: ClientSession | None, verified_at_s: float, status: int = 200
+    ) -> None:
         """The server has answered on a new connection, whose handshake ended at `verified_at_s`.
 
         The session of a resumed one is not kept: it would put the next verification off for good.
@@ -73,6 +87,7 @@ class Resumption:
             return
         if tls.session_reused:
             self._refused_s = REFUSED_S
+            self._is_client_known = self._is_client_known or 200 <= status < 300
         elif self._clock() >= self._ends_at_s or (offered is not None and offered is self._session):
             self._keep(tls, verified_at_s)
         self._end_first()
@@ -89,6 +104,7 @@ class Resumption:
 
     def _keep(self, tls: ssl.SSLObject, verified_at_s: float) -> None:
         self._session, self._ends_at_s = None, verified_at_s + VERIFIED_S
+        self._is_client_known = False
         # A server of TLS 1.2 need not have a key of its own for each connection.
         if tls.version() != "TLSv1.3":
             return

@@ -4,7 +4,7 @@
 import contextlib
 import gc
 import weakref
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from daemonkit.kube.byte_budget import OverBudgetError
 from daemonkit.kube.client import AnswerTooLargeError, ApiError, Client, DeadlineError, UnreachableError
 from daemonkit.kube.credentials import Credentials
 from daemonkit.kube.kubeconfig import Access, parse
-from daemonkit.kube.resources import CONFIG_MAPS
+from daemonkit.kube.resources import CONFIG_MAPS, SECRETS
 from daemonkit.remedies import Cause
 from devkit.kube.apiserver import FakeApiserver
 from devkit.kube.storage import StatusError
@@ -249,8 +249,11 @@ class ResumedApiserver(FakeApiserver):
         super()._authenticate(request)
 
 
-async def _open_watches(server: ResumedApiserver, authority: Authority, count: int) -> list[int]:
-    """The status of each of some watches, all of which stay open: 200, or of a refusal."""
+async def _open_watches(
+    server: ResumedApiserver, authority: Authority, count: int, paths: Sequence[str] = ()
+) -> list[int]:
+    """The status of each of some watches, all of which stay open: 200, or of a refusal. Behind them there is
+    one of each of `paths`."""
     leaf = authority.issue("reader", usages=["client"])
     found = []
     async with (
@@ -258,8 +261,8 @@ async def _open_watches(server: ResumedApiserver, authority: Authority, count: i
         contextlib.AsyncExitStack() as stack,
     ):
         await client.request("GET", PATH)
-        for _ in range(count):
-            watch = client.stream(PATH, {"watch": "1"}, idle_timeout_s=30.0, timeout_s=60.0)
+        for path in (*[PATH] * count, *paths):
+            watch = client.stream(path, {"watch": "1"}, idle_timeout_s=30.0, timeout_s=60.0)
             try:
                 await stack.enter_async_context(watch)
                 found.append(200)
@@ -274,6 +277,16 @@ async def test_new_connections_resume_the_session_of_the_first_one(authority: Au
     async with server:
         assert await _open_watches(server, authority, 4) == [200] * 4
         assert server.resumed == [False, False, True, True, True]
+
+
+async def test_a_right_that_a_client_lacks_costs_no_handshake(authority: Authority) -> None:
+    """Connections were made anew with full handshakes, for 10 s or more, after each 403."""
+    server = ResumedApiserver(authority=authority, client_ca_pem=authority.cert_pem)
+    server.authorize = lambda seen: seen.resource != SECRETS
+    async with server:
+        found = await _open_watches(server, authority, 2, [SECRETS.path(), PATH, PATH])
+        assert found == [200, 200, 403, 200, 200]
+        assert server.resumed == [False, False, True, True, True, True]
 
 
 async def test_a_server_may_lose_clients_with_sessions(authority: Authority) -> None:

@@ -53,11 +53,15 @@ class Peers:
         assert client.read(6) == b"answer"
         return client
 
-    async def dial(self) -> bool:
-        """Make a connection as a client does; returns whether it resumed another one."""
+    async def dial(self, status: int = 200) -> bool:
+        """Make a connection as a client does, whose first answer has this status; returns whether it resumed
+        another one."""
         session = await self.resumption.session(self.context)
         tls = self.connect(session)
-        self.resumption.answered(tls, session, self.now_s)
+        if tls.session_reused and self.resumption.has_lost_client(status):
+            self.resumption.failed(session)
+        else:
+            self.resumption.answered(tls, session, self.now_s, status)
         return bool(tls.session_reused)
 
     async def dials(self, count: int) -> list[bool]:
@@ -177,6 +181,42 @@ def test_what_fails_is_not_offered_for_a_time_that_grows() -> None:
 
     # A second more: that of the connection whose session is offered then.
     assert asyncio.run(main()) == [each + 1 for each in (REFUSED_S, 2 * REFUSED_S, 4 * REFUSED_S, REFUSED_S)]
+
+
+@pytest.mark.parametrize(
+    ("statuses", "resumed"),
+    [
+        # A right that the client lacks, behind a request that was carried out.
+        ([200, 200, 403, 403, 403], [False, True, True, True, True]),
+        # The server lost who the client is, or lets anybody ask.
+        ([200, 401, 200], [False, True, False]),
+        ([200, 403, 200], [False, True, False]),
+        ([200, 404, 403, 200], [False, True, True, False]),
+        ([403, 403, 200], [False, True, False]),
+        # It may lose clients at any time.
+        ([200, 200, 401, 200], [False, True, True, False]),
+    ],
+)
+def test_a_right_that_is_lacking_ends_no_session(statuses: list[int], resumed: list[bool]) -> None:
+    """Each connection of a client without a right began with a full handshake for 10 s, up to 600 s."""
+    peers = Peers()
+
+    async def main() -> list[bool]:
+        return [await peers.dial(status) for status in statuses]
+
+    assert asyncio.run(main()) == resumed
+
+
+def test_what_another_session_proved_is_forgotten() -> None:
+    """A server that was replaced may know no client by its sessions."""
+    peers = Peers()
+
+    async def main() -> list[bool]:
+        found = await peers.dials(2)
+        peers.now_s += VERIFIED_S
+        return [*found, await peers.dial(), await peers.dial(403), await peers.dial()]
+
+    assert asyncio.run(main()) == [False, True, False, True, False]
 
 
 @pytest.mark.parametrize("fails", [False, True])
