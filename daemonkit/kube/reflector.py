@@ -44,6 +44,7 @@ from daemonkit.kube.reflector_policy import (
     Step,
     Unreachable,
     after,
+    is_watch_useful,
 )
 from daemonkit.kube.resources import Identity, Key, KubeObject, Resource
 from daemonkit.kube.store import Change, DecodeFailed, RegressedError, Store
@@ -180,6 +181,7 @@ class Reflector(Generic[T]):
         self._confirmed_at: float | None = None
         self._lists = 0
         self._confirmations = 0
+        self._events = 0  # of objects
         self._is_relisting = False
         self._regressions = 0
         self._oversized_log = OversizedObjectLog(resource, clock)
@@ -285,7 +287,15 @@ class Reflector(Generic[T]):
 
     async def _take(self, step: Step) -> Outcome:
         """Do one step; every expected failure is an outcome."""
-        confirmations = self._confirmations
+        begun_s, confirmations, events = self._clock(), self._confirmations, self._events
+
+        def was_useful() -> bool:
+            return is_watch_useful(
+                self._clock() - begun_s,
+                has_events=self._events > events,
+                has_bookmarks=self._confirmations > confirmations,
+            )
+
         try:
             if step.action is Action.LIST:
                 items: list[Put[T] | Undecodable] = []
@@ -300,23 +310,22 @@ class Reflector(Generic[T]):
                             self._budget_part.end_list()
                 return Listed()
             try:
-                lasted_s = await self._watch(is_long=step.is_long)
+                await self._watch(is_long=step.is_long)
             finally:
                 if self._budget_part is not None:
                     self._budget_part.end_watch()
-            return Ended(lasted_s, is_useful=self._confirmations > confirmations)
+            return Ended(self._clock() - begun_s, is_useful=was_useful())
         except ApiError as error:
             if error.status.code == 404 and step.action is Action.LIST and self._accept_absence():
                 return Absent()
-            is_useful = self._confirmations > confirmations
-            return Refused(error.status, error.retry_after_s, is_useful, error.server)
+            return Refused(error.status, error.retry_after_s, was_useful(), error.server)
         except DeadlineError as error:
             if step.action is Action.WATCH:
-                return Stalled(is_useful=self._confirmations > confirmations)
+                return Stalled(is_useful=was_useful())
             return Unreachable(str(error), error.cause, error.server)
         except UnreachableError as error:
-            if self._confirmations > confirmations:
-                return Ended(lasted_s=0.0, is_useful=True)
+            if was_useful():
+                return Ended(self._clock() - begun_s, is_useful=True)
             return Unreachable(str(error), error.cause, error.server)
         except RegressedError as error:
             return Regressed(error.known, error.offered)
@@ -459,10 +468,9 @@ class Reflector(Generic[T]):
             del self._filtered[metadata.namespace]
         return had_any != bool(names)
 
-    async def _watch(self, *, is_long: bool) -> float:
-        """Watch until the server ends it; return for how many seconds."""
+    async def _watch(self, *, is_long: bool) -> None:
+        """Watch until the server ends it."""
         timing = self._timing
-        started = self._clock()
         timeout_s = max(1.0, timing.timeout_s(is_long=is_long, jitter=self._rng()))
         params = self._selectors | {
             "watch": "1",
@@ -491,9 +499,8 @@ class Reflector(Generic[T]):
                     del lines
         finally:
             splitter.forget()
-        # The end of the connection may have cut a line, which is left in the splitter. The server
+        # The end of the connection may have cut a line, which was left in the splitter. The server
         # sends it again: the version has not advanced past it.
-        return self._clock() - started
 
     async def _apply(self, lines: Sequence[bytes]) -> None:
         """Apply the events of these lines to the store and deliver them, in order."""
@@ -516,6 +523,7 @@ class Reflector(Generic[T]):
                     changes += self._store.apply(Removed(metadata))
                     is_due |= self._note_filtered(metadata, exists=not isinstance(event, Removed))
                 is_confirmed = True
+                self._events += not isinstance(event, Bookmark)
         finally:
             if is_confirmed:
                 self._confirmed(self._clock(), Action.WATCH)

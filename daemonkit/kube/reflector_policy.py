@@ -13,6 +13,8 @@ The rules in words:
   would be taken for half open: a connection that ends so serves the next request, without a handshake. A
   kind stays with short watches once a long one has stalled: for some kinds an API server sends a bookmark
   before it ends a watch, and none for minutes in a long one (seen with 1.34).
+- A watch is of use if it brought an event of an object, or a bookmark and lasted SHORT_WATCH_S. A server that
+  ends each watch behind a bookmark would be asked again and again.
 - Failures in a row back off exponentially. Those that lead from a watch to a list are counted until a watch
   has been of use. Otherwise a working list before a failing watch would make a tight loop.
 - What the server asks for (Retry-After) is honoured, within reason.
@@ -71,10 +73,7 @@ class Absent:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The server ended the watch, or the connection broke, after `lasted_s`.
-
-    `is_useful` if at least one event or bookmark came.
-    """
+    """The server ended the watch, or the connection broke, after `lasted_s`."""
 
     lasted_s: float
     is_useful: bool
@@ -140,6 +139,11 @@ class Progress:
     relists: int = 0
     silent_watches: int = 0
     is_quiet: bool = False
+
+
+def is_watch_useful(lasted_s: float, *, has_events: bool, has_bookmarks: bool) -> bool:
+    """Whether a watch that lasted so long was of use. `has_events`: of objects."""
+    return has_events or (has_bookmarks and lasted_s >= SHORT_WATCH_S)
 
 
 def after(progress: Progress, outcome: Outcome, jitter: float) -> Progress:

@@ -27,7 +27,8 @@ class StorageTransport:
     """Serves lists and watches of a storage to a reflector, with faults on demand.
 
     `failures` are raised, one each, by the next requests. `stale_list` is answered to every list, as
-    by a cache that lags. While `is_stalled` nothing is answered and watches bring nothing.
+    by a cache that lags. While `is_stalled` nothing is answered and watches bring nothing. A watch ends
+    behind `whole_watch`, which is all that it brings.
     """
 
     def __init__(self, storage: Storage, *, cluster_scoped: Collection[str] = ()) -> None:
@@ -42,6 +43,7 @@ class StorageTransport:
         # A boundary in the middle of a line is the usual case.
         self.has_cut_lines = True
         self.stale_list: Object | None = None
+        self.whole_watch: bytes | None = None
         self._streams: set[_WatchStream] = set()
 
     async def request(
@@ -83,6 +85,9 @@ class StorageTransport:
         now = asyncio.get_running_loop().time
         since, ends_at = int(params["resourceVersion"]), now() + int(params["timeoutSeconds"])
         last_line_at = now()
+        if self.whole_watch is not None:
+            yield self.whole_watch
+            return
         while True:
             stream.changed.clear()
             if not self.is_stalled:
@@ -127,6 +132,7 @@ class StorageTransport:
         """Take all faults back."""
         self.failures.clear()
         self.stale_list = None
+        self.whole_watch = None
         self.is_stalled = False
         self._wake()
 

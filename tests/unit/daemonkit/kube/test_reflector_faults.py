@@ -12,6 +12,7 @@ from daemonkit.kube.reflector import PAGE_BYTES, Timing
 from daemonkit.kube.resources import CONFIG_MAPS
 from daemonkit.metrics import Registry
 from devkit.kube import wire as wire
+from devkit.kube.storage import StatusError
 from tests.metric_samples import samples_of
 from tests.unit.daemonkit.kube.reflector_environment import (
     EVERY,
@@ -36,6 +37,37 @@ async def test_a_half_open_watch_is_resumed() -> None:
         await asyncio.sleep(10)
         assert env.is_converged()
         assert len(lists(env)) == 1
+
+
+@pytest.mark.parametrize(
+    ("end", "most"),
+    # Twice as many where each watch leads to a list.
+    [(b"", 40), (expired(), 80), (wire.event("ERROR", StatusError(500, "InternalError", "?").status), 40)],
+)
+async def test_a_watch_of_one_bookmark_is_no_tight_loop(end: bytes, most: int) -> None:
+    """A tenant's API server that ends each watch behind a bookmark was asked again at once, for good."""
+    env = ReflectorEnvironment()
+    env.transport.whole_watch = wire.bookmark(CONFIG_MAPS, env.storage.revision) + end
+    async with env.running():
+        await asyncio.sleep(600)
+        assert len(env.transport.queries) <= most
+        env.transport.heal()
+        env.put("a")
+        await asyncio.sleep(31)
+        assert env.is_converged()
+
+
+async def test_events_of_short_watches_are_not_delayed() -> None:
+    """An API server behind a proxy that ends each stream: its watches bring events."""
+    env = ReflectorEnvironment()
+    async with env.running():
+        await env.reflector.synced.wait()
+        for number in range(20):
+            env.put(f"a{number}")
+            await asyncio.sleep(0.1)
+            assert env.is_converged()
+            env.transport.cut()
+            await asyncio.sleep(0.1)
 
 
 async def test_a_stale_list_after_a_newer_watch_changes_nothing() -> None:

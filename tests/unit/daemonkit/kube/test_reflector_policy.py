@@ -19,6 +19,7 @@ from daemonkit.kube.reflector_policy import (
     Step,
     Unreachable,
     after,
+    is_watch_useful,
     pause_s,
 )
 from daemonkit.kube.resources import Status, StatusCause, StatusDetails
@@ -117,6 +118,25 @@ def watching(delay_s: float = 0.0, *, is_long: bool = False) -> Step:
 )
 def test_each_outcome_has_its_next_step(before: Progress, outcome: Outcome, expected: Progress) -> None:
     assert after(before, outcome, jitter=0.0) == expected
+
+
+@pytest.mark.parametrize(
+    ("lasted_s", "has_events", "has_bookmarks", "expected"),
+    [
+        (0.0, True, False, True),
+        (0.0, True, True, True),
+        # A server that ends each watch behind a bookmark.
+        (0.0, False, True, False),
+        (0.99, False, True, False),
+        (1.0, False, True, True),
+        (70.0, False, True, True),
+        (70.0, False, False, False),
+    ],
+)
+def test_which_watches_are_of_use(
+    lasted_s: float, has_events: bool, has_bookmarks: bool, expected: bool
+) -> None:
+    assert is_watch_useful(lasted_s, has_events=has_events, has_bookmarks=has_bookmarks) is expected
 
 
 def test_a_list_stays_unpaged_until_it_succeeds() -> None:
