@@ -9,7 +9,7 @@ import time
 from typing import Protocol
 
 from daemonkit.admission.connection_slots import ConnectionSlots
-from daemonkit.admission.handshake_accounts import HandshakeAccounts
+from daemonkit.admission.handshake_accounts import HandshakeAccounts, HandshakeCost
 from daemonkit.fairness.lease import Lease
 from daemonkit.tls.contexts import TlsError, verified_chain
 from daemonkit.tls.openssl import end_inspection
@@ -76,13 +76,16 @@ class Admission:
         except TlsError:
             chain = ()
         found = self._identify(chain)
-        self.charge(connection, identity.fingerprint(chain[-1]) if chain else "")
+        cost = self.charge(connection, identity.fingerprint(chain[-1]) if chain else "")
         connection.identity = found
         if isinstance(found, identity.Unregistered):
             connection.caller = Caller(None, None, found.spki)
             self._bound_heavy(connection)
             return None
         connection.caller = Caller(found.tenant, found.role, found.spki)
+        if connection.is_on_loop:
+            # Nobody's tenant until now: its sockets owe it to others.
+            self._state.account_of(found.tenant).charge(int(cost.cpu_s * 1e9))
         return self._count(connection, found.tenant)
 
     def admit_without_certificate(self, connection: Admitted) -> None:
@@ -139,9 +142,9 @@ class Admission:
             self._identified[digest] = found
         return found
 
-    def charge(self, connection: Admitted, authority: str) -> None:
-        """Charge a handshake that has ended or failed. `authority`: the end of its chain, if it was
-        verified."""
+    def charge(self, connection: Admitted, authority: str) -> HandshakeCost:
+        """Charge a handshake that has ended or failed, and return its cost. `authority`: the end of its
+        chain, if it was verified."""
         cost = connection.transport.take_handshake_cost()
         _end_on_loop(connection)
         if connection.is_on_loop:
@@ -150,6 +153,7 @@ class Admission:
         self.accounts.charge(
             connection.client_address, authority, cost, now_s, is_on_loop=connection.is_on_loop
         )
+        return cost
 
     def remove(self, connection: Admitted) -> None:
         """A connection ended, or became a tunnel."""

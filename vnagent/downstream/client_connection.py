@@ -457,4 +457,8 @@ def open_client(
         return
     state.connections.add(connection)
     admission.begin(connection)
-    state.poller.call_guarded(connection.transport, connection.start)
+    poller = state.poller
+    begun_s = poller.clock()
+    poller.call_guarded(connection.transport, connection.start)
+    # The hello; or who the client is, and its first request. It is no turn of the group that it has joined.
+    connection.transport.group.account.charge(int((poller.clock() - begun_s) * 1e9))

@@ -2,6 +2,7 @@
 """The cost of a handshake, by its chain, on the loop and in the thread; uninspected chains."""
 
 import contextlib
+import itertools
 import ssl
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,7 +17,13 @@ from daemonkit.tls import openssl
 from daemonkit.tls.openssl import Message
 from devkit.pki import Authority
 from tenancy.registry import Registry
-from tests.functional.vnagent.agent_states import ThreadOnlyAccounts, new_handshakes, new_state
+from tenancy.tenant import Role, Tenant
+from tests.functional.vnagent.agent_states import (
+    ThreadOnlyAccounts,
+    new_handshakes,
+    new_state,
+    open_client_for,
+)
 from tests.functional.vnagent.connection_links import run, until
 from tests.functional.vnagent.tls_peer import TlsPeer, loopback_pair
 from vnagent.core import client_chain
@@ -93,6 +100,45 @@ def test_a_slow_check_of_a_known_cheap_chain_is_not_charged(
             assert may_use_loop()
             await handshake(handshakes, state, other)
             assert not may_use_loop()
+
+    run(body)
+
+
+def test_a_handshake_is_charged_to_its_tenant(tmp_path: Path) -> None:
+    """It was charged to nobody once its authority had an account among those of handshakes."""
+    authority = Authority.create("tenant")
+    leaf = authority.issue("apiserver")
+    client = ssl.create_default_context(cadata=authority.cert_pem.decode())
+    leaf.load_into(client)
+    tenant = Tenant("ten-a", (authority.der,), {leaf.spki_sha256: Role.APISERVER})
+
+    async def body(poller: SocketPoller) -> None:
+        state = new_state(poller, tmp_path)
+        state.serve_tenants(Registry({"file": tenant}), server_context(authority), ())
+        poller.clock = lambda: 0.0  # turns and calls take nothing
+        with running_handshakes(state, HandshakeAccounts()) as handshakes:
+            await handshake(handshakes, state, client)
+        assert 0 < state.account_of("ten-a").used_ns <= 1e9 * state.metrics.handshake_seconds["loop"].value
+
+    run(body)
+
+
+def test_a_hello_is_charged_to_clients_without_a_tenant(tmp_path: Path) -> None:
+    """It is inspected where the connection begins, which is no turn of its group."""
+    authority = Authority.create("tenant")
+
+    async def body(poller: SocketPoller) -> None:
+        state, readings = new_state(poller, tmp_path), itertools.count()
+        state.serve_tenants(Registry(), server_context(authority), ())
+        poller.clock = lambda: float(next(readings))
+        near, sock = loopback_pair()
+        far = TlsPeer(sock, new_client(authority), is_server=False)
+        far.handshake()
+        far.push()
+        before_ns = poller.shared.account.used_ns
+        open_client_for(state, HandshakeAccounts())(near, CLIENT_ADDRESS, None, None)
+        assert poller.shared.account.used_ns - before_ns == 1e9
+        far.close()
 
     run(body)
 
