@@ -16,11 +16,17 @@ AT_ONCE = 500
 
 def emptied(*holders: Holder) -> Generator[None, None, None]:
     """Take all out of these, in steps. Nothing else may look at them any more."""
-    count = 0
+    left = AT_ONCE
     for each in holders:
         let_go = each.popitem if isinstance(each, MutableMapping) else each.pop
         while each:
-            let_go()
-            count += 1
-            if count % AT_ONCE == 0:
+            count = min(left, len(each))
+            if isinstance(each, list):
+                del each[-count:]
+            else:
+                for _ in range(count):
+                    let_go()
+            left -= count
+            if not left:
                 yield
+                left = AT_ONCE

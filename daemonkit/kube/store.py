@@ -92,6 +92,9 @@ class Replacement(Generic[T]):
     def parts(self, most: int) -> Iterator[list[Change[T]]]:
         """The changes in parts of about so many; those of one object are in one part."""
         failed = {each.key: each for each in self.changes if isinstance(each, DecodeFailed)}
+        if not failed:
+            yield from _slices(self.changes, most)
+            return
         part: list[Change[T]] = []
         for change in self.changes:
             if isinstance(change, DecodeFailed):
@@ -104,6 +107,18 @@ class Replacement(Generic[T]):
             if isinstance(change, Deleted) and (unreadable := failed.pop(change.key, None)) is not None:
                 part.append(unreadable)
         yield part
+
+
+def _slices(changes: list[Change[T]], most: int) -> Iterator[list[Change[T]]]:
+    """The changes in slices of about so many; those of one object follow each other, and are in one slice."""
+    begin, end = 0, most
+    while end < len(changes):
+        if changes[end - 1].key == changes[end].key:
+            end += 1
+            continue
+        yield changes[begin:end]
+        begin, end = end, end + most
+    yield changes[begin:]
 
 
 class Store(Generic[T]):
@@ -164,9 +179,11 @@ class Store(Generic[T]):
         for count, item in enumerate(items, 1):
             # Of an object that a list has twice the last one counts.
             if isinstance(item, Put):
-                key = key_of(item.value.metadata)
+                metadata = item.value.metadata
+                key = metadata.namespace, metadata.name
                 objects[key] = item.value
-                failures.pop(key, None)
+                if failures:
+                    failures.pop(key, None)
             else:
                 key = key_of(item.metadata)
                 failures[key] = _decode_failed(item)
@@ -179,8 +196,12 @@ class Store(Generic[T]):
                 changes.append(Deleted(key, old))
             if count % _PIECE == 0:
                 yield
+        is_first = not self._objects
         for count, (key, value) in enumerate(objects.items(), 1):
-            changes += _difference(key, self._objects.get(key), value)
+            if is_first:
+                changes.append(Added(key, value))
+            else:
+                changes += _difference(key, self._objects.get(key), value)
             if count % _PIECE == 0:
                 yield
         changes += [each for key, each in failures.items() if self._decode_failures.get(key) != each]
