@@ -135,12 +135,16 @@ class _OpenReply:
         self.connection = connection
         self._first = first
 
-    async def more(self, deadlines: _Deadlines) -> list[bytes]:
-        """The next parts of the body; none at its end. Raises UnreachableError."""
+    async def more(self, deadlines: _Deadlines, *, goes_on: bool = False) -> list[bytes]:
+        """The next parts of the body; none at its end. Raises UnreachableError.
+
+        `goes_on`: the caller has only kept those before.
+        """
         try:
             parts, self._first = self._first, []
             while not (parts or self.reply.is_complete):
-                data = await self.connection.read(deadlines.next())
+                goes_on = goes_on and self.reply.has_few_chunks
+                data = await self.connection.read(deadlines.next(), goes_on=goes_on)
                 if not data:
                     self.reply.end()
                 parts = self.reply.feed(data)
@@ -162,7 +166,7 @@ class _OpenReply:
         parts: list[bytes] = []
         size = 0
         try:
-            while size <= limit_bytes and (found := await self.more(deadlines)):
+            while size <= limit_bytes and (found := await self.more(deadlines, goes_on=True)):
                 parts += found
                 more_bytes = sum(map(len, found))
                 size += more_bytes

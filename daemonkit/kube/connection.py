@@ -26,6 +26,9 @@ HIGH_BYTES = 64 << 10
 LOW_BYTES = 16 << 10
 # What is taken out of that at a time: a record. As records of one byte it takes a millisecond.
 PIECE_BYTES = 16 << 10
+# For a caller that has little work with each, as many are taken in one turn, while they have few records.
+_READS_A_TURN = 4
+_RECORDS_A_TURN = 64
 _RECORD_BYTES = 16 << 10
 # Each write of an API server is a record: an event, or some KB of a list.
 FREE_RECORDS = 4_096
@@ -107,7 +110,7 @@ class Connection(asyncio.BufferedProtocol):
         self._is_ended = False
         self._has_rest_of_handshake = False  # what came with its last bytes may be of the reply
         self._is_closed_by_peer = False  # by TLS: what follows is not read
-        self._has_waited = True
+        self._turn_reads = self._turn_records = 0  # of this turn, and of those before it
         self._error: Exception | None = None
         self._waiter: asyncio.Future[None] | None = None
         self._reads_until = math.inf
@@ -159,15 +162,17 @@ class Connection(asyncio.BufferedProtocol):
             self._tls.write(data)
             self._flush()
 
-    async def read(self, until: float = math.inf) -> bytes:
+    async def read(self, until: float = math.inf, *, goes_on: bool = False) -> bytes:
         """The next bytes, of a record at most; empty at the end. Raises OSError when the connection broke.
 
         Raises TimeoutError if nothing has come by `until`, a time of the event loop. Others have their turn
-        between two reads, also while bytes are there.
+        between two reads, also while bytes are there; between some if it `goes_on`, as the caller has only
+        kept what the last one brought.
         """
-        if not self._has_waited:
+        if self._turn_reads >= (_READS_A_TURN if goes_on and self._has_few_records() else 1):
             await asyncio.sleep(0)
-        self._has_waited = False
+            self._begin_turn()
+        self._turn_reads += 1
         while True:
             data = self._next()
             if data:
@@ -185,7 +190,13 @@ class Connection(asyncio.BufferedProtocol):
                     raise TimeoutError("nothing has come in time")
                 self._have_deadline(until)
                 await self._wait()
-                self._has_waited = True
+                self._begin_turn()
+
+    def _begin_turn(self) -> None:
+        self._turn_reads, self._turn_records = 0, self._records
+
+    def _has_few_records(self) -> bool:
+        return self._records - self._turn_records < _RECORDS_A_TURN
 
     def close(self, *, discards_unsent: bool = False) -> None:
         """End the connection at once: whatever was to come is of no use.

@@ -24,6 +24,7 @@ _MAX_LINE_BYTES = 4 << 10
 # of it is larger still. A chunk takes as long as 10 KB of body.
 FREE_CHUNKS = 4_096
 MIN_CHUNK_BYTES = 32
+_FEW_CHUNKS = 16
 # Of size lines beyond their sizes: as much as there is body.
 _FREE_LINE_BYTES = 64 << 10
 
@@ -86,6 +87,8 @@ class Reply:
         self._chunk_count = 0
         self._chunked_bytes = 0
         self._line_bytes = 0
+        self.has_few_chunks = True
+        """Whether what was fed last took little time."""
 
     def feed(self, data: bytes) -> list[bytes]:
         """The part of the body in `data`, if there is one. Raises HttpError.
@@ -218,6 +221,7 @@ class Reply:
             self._count_chunk(len(line))
             # The last chunk is followed by the empty line that ends the (absent) trailers.
             self._is_last = self._is_at_end_of_chunk = not self._left
+        self.has_few_chunks = len(found) <= _FEW_CHUNKS
         # As one: the caller has work to do for each part.
         return found if len(found) < 2 else [b"".join(found)]
 

@@ -39,6 +39,9 @@ FREE_BYTES = 16 << 10
 # lists of small values; only escapes make more of it.
 MAX_OBJECT_BYTES = 5 << 20
 
+# Of what is bounded to less an object's own bytes and commas say nothing, but few objects have it.
+_USUAL_BYTES, _USUAL_ENTRIES = 64 << 10, 500
+
 TOO_LARGE = "too large: "
 """How every reason begins."""
 
@@ -55,6 +58,18 @@ class Limit:
     def quiet_bytes(self) -> int:
         """With no more bytes than this it exceeds nothing: each entry has one, and a comma."""
         return self.max_bytes if self.max_entries is None else min(self.max_bytes, 2 * self.max_entries)
+
+    @property
+    def is_usual(self) -> bool:
+        """Whether most objects have too few bytes and commas to exceed it."""
+        has_entries = self.max_entries is None or self.max_entries >= _USUAL_ENTRIES
+        return has_entries and self.max_bytes >= _USUAL_BYTES
+
+    @property
+    def name(self) -> bytes:
+        """What is in each object that has something at the path, unless it is written with escapes."""
+        names = self.path.split(".")
+        return names[min(1, len(names) - 1)].encode()
 
 
 _METADATA = (
@@ -119,7 +134,9 @@ class ObjectLimits:
     """The limits of one kind. A path that is missing in an object is not measured."""
 
     def __init__(self, limits: Iterable[Limit], free_bytes: int = FREE_BYTES) -> None:
+        limits = tuple(limits)
         self._free_bytes = free_bytes
+        self._searched_names = tuple({each.name for each in limits if not each.is_usual})
         tree: dict[str, Any] = {}
         groups: dict[tuple[str, ...], list[tuple[str, int, Limit]]] = {}
         for limit in limits:
@@ -142,6 +159,8 @@ class ObjectLimits:
             return None
         if size > MAX_OBJECT_BYTES:
             return f"{TOO_LARGE}it has more than {MAX_OBJECT_BYTES} bytes"
+        if size <= _USUAL_BYTES and self._is_usual(bytes(raw)):
+            return None
         try:
             outline = deep_json.decode(self._outline, raw)
             for above, limits in self._groups:
@@ -155,6 +174,15 @@ class ObjectLimits:
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             pass  # the full decoding reports the error with its place
         return None
+
+    def _is_usual(self, content: bytes) -> bool:
+        """Whether nothing in these few bytes can exceed a limit: a list has an entry more than commas."""
+        if content.count(b",") >= _USUAL_ENTRIES or b"\\u" in content:
+            return False
+        for name in self._searched_names:  # noqa: SIM110 - one or two, and a generator takes longer
+            if name in content:
+                return False
+        return True
 
     def _excess_of(self, limit: Limit, found: msgspec.Raw) -> str | None:
         if len(found) > limit.max_bytes:

@@ -17,6 +17,7 @@ from daemonkit.kube.connection import (
     FREE_RECORDS,
     HIGH_BYTES,
     MAX_HANDSHAKE_BYTES,
+    PIECE_BYTES,
     RECEIVE_BYTES,
     BrokenPeerError,
     Connection,
@@ -362,21 +363,41 @@ async def test_a_busy_peer_leaves_turns_to_other_tasks(authority: Authority, is_
     async with server(serve, authority if is_tls else None) as port:
         given = (trusting(authority), "127.0.0.1") if is_tls else (None, None)
         connection = await dial("127.0.0.1", port, *given)
-        turns = size = most = since = 0
-        is_over = False
-
-        def turn() -> None:
-            nonlocal turns, since
-            turns, since = turns + 1, 0
-            if not is_over:
-                asyncio.get_running_loop().call_soon(turn)
-
-        turn()
-        while size < 4 << 20:
-            data = await connection.read()
-            size, since = size + len(data), since + len(data)
-            most = max(most, since)
-        is_over = True
         # Of bytes that were there already, no more than two pieces between two turns.
-        assert most <= 2 * (16 << 10)
+        assert await _most_in_a_turn(connection, 4 << 20, goes_on=False) <= 2 * PIECE_BYTES
         connection.close()
+
+
+async def test_many_records_are_taken_in_turns_of_their_own(authority: Authority) -> None:
+    """A record of some bytes takes as long as one of some KB."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        for _ in range(6_000):
+            writer.write(b"x" * 60)  # each write is a record
+        await writer.drain()
+        await reader.read()
+
+    async with server(serve, authority) as port:
+        connection = await dial("127.0.0.1", port, trusting(authority), "127.0.0.1")
+        assert await _most_in_a_turn(connection, 6_000 * 60, goes_on=True) <= 2 * PIECE_BYTES
+        connection.close()
+
+
+async def _most_in_a_turn(connection: Connection, count: int, *, goes_on: bool) -> int:
+    """The most bytes that are read between two turns of others, of so many."""
+    size = most = since = 0
+    is_over = False
+
+    def turn() -> None:
+        nonlocal since
+        since = 0
+        if not is_over:
+            asyncio.get_running_loop().call_soon(turn)
+
+    turn()
+    while size < count:
+        data = await connection.read(goes_on=goes_on)
+        size, since = size + len(data), since + len(data)
+        most = max(most, since)
+    is_over = True
+    return most

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from daemonkit.kube.connection import Connection
+from daemonkit.kube.connection import PIECE_BYTES, Connection
 
 pytestmark = pytest.mark.asyncio
 
@@ -58,3 +58,26 @@ async def test_a_wait_that_follows_has_its_own_deadline() -> None:
 async def test_no_deadline_is_early_or_late(wait_s: float) -> None:
     until = asyncio.get_running_loop().time() + wait_s
     assert await _ended_s(Connection(None, None), until) == pytest.approx(until)
+
+
+async def _pieces_by_turn(connection: Connection, count: int, *, goes_on: bool) -> list[int]:
+    """How many of so many pieces, which are there, are read in each turn of the loop."""
+    found = [0]
+
+    def turn() -> None:
+        found.append(0)
+        asyncio.get_running_loop().call_soon(turn)
+
+    turn()
+    for _ in range(count):
+        _receive(connection, bytes(PIECE_BYTES))
+    for _ in range(count):
+        assert len(await connection.read(goes_on=goes_on)) == PIECE_BYTES
+        found[-1] += 1
+    return [each for each in found if each]
+
+
+@pytest.mark.parametrize(("goes_on", "expected"), [(False, [1] * 9), (True, [4, 4, 1])])
+async def test_who_goes_on_takes_some_pieces_in_a_turn(goes_on: bool, expected: list[int]) -> None:
+    """A start of vc-syncer receives some thousands: each turn takes longer than to keep one."""
+    assert await _pieces_by_turn(Connection(None, None), 9, goes_on=goes_on) == expected

@@ -177,6 +177,14 @@ def test_small_chunks_are_allowed_beside_body() -> None:
     assert len(body) == FREE_CHUNKS
 
 
+@pytest.mark.parametrize(("size", "expected"), [(2 << 10, True), (64, False)])
+def test_many_chunks_of_a_piece_are_noted(size: int, expected: bool) -> None:
+    reply, _ = read([b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"])
+    assert reply.has_few_chunks
+    reply.feed(b"%x\r\n%s\r\n" % (size, b"x" * size) * ((16 << 10) // size))
+    assert reply.has_few_chunks == expected
+
+
 def test_the_chunks_of_a_piece_come_as_one() -> None:
     reply = Reply()
     assert reply.feed(CHUNKED_HEAD + b"1\r\nx\r\n" * 100) == [b"x" * 100]

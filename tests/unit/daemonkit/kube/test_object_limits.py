@@ -4,6 +4,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from daemonkit.kube import deep_json
 from daemonkit.kube.object_limits import FREE_BYTES, MAX_OBJECT_BYTES, limits_of
 from daemonkit.kube.resources import (
     CONFIG_MAPS,
@@ -122,6 +123,32 @@ def test_pods_have_a_bound_of_dns_options() -> None:
     options = [{"name": "a"}] * 257
     raw = msgspec.json.encode({"spec": {"dnsConfig": {"options": options}}})
     assert limits_of(PODS).excess(raw) == "too large: spec.dnsConfig.options has more than 256 entries"
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        b'{"dnsConfig":{"nameservers":["::1","::2","::3","::4"]}}',
+        b'{"\\u0064nsConfig":{"nameservers":["::1","::2","::3","::4"]}}',
+    ],
+)
+def test_what_few_pods_have_is_measured_in_each(spec: bytes) -> None:
+    """Of most pods their bytes and commas say enough. A name may be written with escapes."""
+    raw = b'{"metadata":{"annotations":{"text":"%s"}},"spec":%s}' % (b"x" * (4 << 10), spec)
+    assert limits_of(PODS).excess(raw) == "too large: spec.dnsConfig.nameservers has more than 3 entries"
+
+
+def test_a_usual_pod_is_not_decoded_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    containers = [{"name": f"c{number}", "args": ["x" * 100]} for number in range(100)]
+    raw = msgspec.json.encode({"spec": {"containers": containers}})
+    limits = limits_of(PODS)
+    monkeypatch.setattr(deep_json, "decode", None)
+    assert limits.excess(raw) is None
+
+
+def test_a_small_object_may_have_many_entries() -> None:
+    raw = msgspec.json.encode({"status": {"conditions": [{}] * 501}, "spec": {"nodeName": "n" * 3_000}})
+    assert limits_of(PODS).excess(raw) == "too large: status.conditions has more than 500 entries"
 
 
 def test_malformed_json_is_left_to_the_decoder() -> None:
