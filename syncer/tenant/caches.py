@@ -12,7 +12,7 @@ from daemonkit.kube.reflector import Reflector
 from daemonkit.kube.resources import NODES, Key
 from daemonkit.kube.store import Change, DecodeFailed
 from daemonkit.tasks import Tasks
-from syncer.caches.cached_object import MAX_PLANNED_VALUES, CachedObject, parse, parser_of
+from syncer.caches.cached_object import MAX_PLANNED_VALUES, CachedObject, is_verified, parse, parser_of
 from syncer.caches.super_change import EVENT
 from syncer.caches.super_cluster import SuperCaches
 from syncer.core.objects import Object
@@ -195,15 +195,53 @@ class TenantCaches:
 
     # ---- many
 
-    def items(self) -> Iterable[SyncKey | None]:
-        """Every object of either side, whatever its state; None for a super object whose own one came before,
-        and for each super namespace, as its reader counts what one step looks at."""
+    def unverified(self, most: int) -> Iterable[list[tuple[SyncKey, bool]]]:
+        """The objects of either side that are not known to agree with the other, and whether that has them.
+
+        For each list so many were looked at: a super object whose own one came before counts as well, and
+        each super namespace. A list is right until its reader awaits something.
+        """
+        found: list[tuple[SyncKey, bool]] = []
+        count = 0
         for kind in self._kinds:
             own = self.reflectors[kind].objects if kind in self.reflectors else {}
-            for namespace, name in list(own):
-                yield kind, namespace, name
+            keys, at = list(own), 0
+            while at < len(keys):
+                part = keys[at : at + most - count]
+                found += self._unverified_of(kind, part)
+                at, count = at + len(part), count + len(part)
+                if count == most:
+                    yield found
+                    found, count = [], 0
             for item in self.super_items(kind):
-                yield None if item is None or item[1:] in own else item
+                count += 1
+                if item is not None and item[1:] not in own and not is_verified(pair := self.pair(item)):
+                    found.append((item, pair.is_whole))
+                if count == most:
+                    yield found
+                    found, count = [], 0
+        yield found
+
+    def _unverified_of(self, kind: str, keys: Iterable[Key]) -> Iterable[tuple[SyncKey, bool]]:
+        """Those of the tenant's objects that are not known to agree, and whether the other side has them."""
+        sync, own = self._kinds[kind], self.reflectors[kind].objects
+        if sync.scope is not Scope.NAMESPACED:
+            pairs = (((kind, *key), self.pair((kind, *key))) for key in keys)
+            yield from ((item, pair.is_whole) for item, pair in pairs if not is_verified(pair))
+            return
+        # A patrol looks at each object of a tenant, and nearly all agree.
+        objects, super_name = self._super.objects(kind), sync.super_name
+        owned: dict[str, str | None] = {}
+        for key in keys:
+            if (tenant := own.get(key)) is None:
+                continue  # its super object is looked at as one without it
+            namespace, name = key
+            if namespace not in owned:
+                owned[namespace] = self._namespaces.owned(namespace)
+            within = owned[namespace]
+            found = None if within is None else objects.get((within, super_name(name)))
+            if tenant.verified_with != ("" if found is None else found.metadata.resource_version):
+                yield (kind, namespace, name), found is not None
 
     def unreadable_items(self) -> Iterable[SyncKey]:
         """The tenant's objects that are there and cannot be read."""

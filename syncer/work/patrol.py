@@ -70,19 +70,16 @@ class Patrol:
         began = self._cpu_clock()
         found, pairs = 0, list[SyncKey]()
         session.check_api_server()
-        for count, item in enumerate(session.caches.items(), 1):
-            if item is not None:
-                cached = session.caches.pair(item)
-                if session.is_due(item, cached):
-                    found += 1
-                    # What is on one side alone lacks something. A pair most often lacks nothing, and waits
-                    # until all of the others are found: after a start thousands are planned meanwhile.
-                    if cached.is_whole:
-                        pairs.append(item)
-                    else:
-                        self._queue.add(session, item)
-            if count % _BATCH == 0:
-                await asyncio.sleep(0)
+        for items in session.caches.unverified(_BATCH):
+            found += len(items)
+            for item, is_whole in items:
+                # What is on one side alone lacks something. A pair most often lacks nothing, and waits
+                # until all of the others are found: after a start thousands are planned meanwhile.
+                if is_whole:
+                    pairs.append(item)
+                else:
+                    self._queue.add(session, item)
+            await asyncio.sleep(0)
         for count, item in enumerate(pairs, 1):
             self._queue.add(session, item, is_low_priority=True)
             if count % _BATCH == 0:

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 import asyncio
 
+import msgspec
 import pytest
 
 from daemonkit.kube.resources import CONFIG_MAPS, NAMESPACES, NODES
-from syncer.core.plan import Side
+from syncer.core.plan import SIDES, Side
 from syncer.kinds import persistent_volume
 from syncer.tenant.caches import TenantCaches
+from syncer.tenant.deletions import SyncKey
 from tenancy import keys
 from tests.pump import steps
 from tests.steps import finish
@@ -20,6 +22,15 @@ def _super_pods(caches: TenantCaches) -> list[str]:
     return [each[1].metadata.uid for each in caches.super_objects("Pod") if each is not None]
 
 
+def _unverified(caches: TenantCaches, most: int = 1_000) -> dict[SyncKey, bool]:
+    return {item: is_whole for items in caches.unverified(most) for item, is_whole in items}
+
+
+def _looked_at(caches: TenantCaches) -> int:
+    """At how many objects and namespaces a patrol looks."""
+    return len(list(caches.unverified(1))) - 1
+
+
 async def test_both_sides_of_an_object_by_the_name_that_the_tenant_has() -> None:
     async with synced_tenant(objects.pod("p")) as (world, plane):
         caches = sessions_of(world)["red"].caches
@@ -31,7 +42,9 @@ async def test_both_sides_of_an_object_by_the_name_that_the_tenant_has() -> None
         assert _super_pods(caches) == [found.metadata.uid]
         assert finish(caches.known(Side.SUPER))["Pod"] == 1
         assert caches.contents(("Namespace", "", "web"))["Pod"] == 1
-        assert pod in list(caches.items())
+        assert pod not in _unverified(caches)
+        sessions_of(world)["red"].forget_verified()
+        assert _unverified(caches)[pod]
         # The namespace becomes somebody else's: what is in it is the tenant's no longer.
         stored = world.super.objects(NAMESPACES)["", "red-web"]
         stored["metadata"]["annotations"] |= {keys.CLUSTER: "blue"}
@@ -39,7 +52,7 @@ async def test_both_sides_of_an_object_by_the_name_that_the_tenant_has() -> None
         await asyncio.sleep(0.5)
         assert caches.of_super(pod) is None
         assert _super_pods(caches) == []
-        assert ("web", "p") in {each[1:] for each in caches.items() if each is not None}
+        assert _unverified(caches)[pod] is False
         assert plane.storage is not None
 
 
@@ -71,15 +84,36 @@ async def test_items_are_all_that_is_looked_at() -> None:
     """Each object once; what its reader counts has those of both sides twice."""
     async with synced_tenant(objects.pod("p")) as (world, plane):
         caches = sessions_of(world)["red"].caches
-        items = list(caches.items())
-        found = [item for item in items if item is not None]
+        sessions_of(world)["red"].forget_verified()
+        found = [item for items in caches.unverified(1) for item, _ in items]
         assert len(found) == len(set(found))
         both = [item for item in found if caches.pair(item).is_whole and item[0] != "Event"]
-        assert items.count(None) > len(both)
+        before = _looked_at(caches)
+        assert before > len(found) + len(both)
         plane.storage.put(NAMESPACES, {"metadata": {"name": "empty"}})
         await asyncio.sleep(10)
         # Thousands of namespaces without an object take their time as well: each is counted for each kind.
-        assert list(caches.items()).count(None) - items.count(None) > 10
+        assert _looked_at(caches) - before > 10
+
+
+async def test_a_patrol_finds_what_does_not_agree() -> None:
+    """However many are looked at in a step, and whichever side has changed."""
+    async with synced_tenant(*(objects.pod(f"p{number}") for number in range(7))) as (world, _):
+        session = sessions_of(world)["red"]
+        caches, name = session.caches, ("Pod", "web", "p3")
+        before = _unverified(caches)
+        for side in SIDES:
+            cached = caches.pair(name).of(side)
+            assert cached is not None
+            known = cached.verified_with, cached.metadata
+            if side is Side.TENANT:
+                cached.verified_with = "0"
+            else:
+                cached.metadata = msgspec.structs.replace(cached.metadata, resource_version="0")
+            for most in (1, 2, 3, 1_000):
+                assert _unverified(caches, most) == before | {name: True}
+            cached.verified_with, cached.metadata = known
+            assert _unverified(caches) == before
 
 
 async def test_events_are_nothing_that_a_tenant_lacks() -> None:
@@ -89,7 +123,7 @@ async def test_events_are_nothing_that_a_tenant_lacks() -> None:
         world.super.storage.put(EVENTS, event | {"metadata": {"namespace": "red-web", "name": "e"}})
         await asyncio.sleep(1)
         caches = sessions_of(world)["red"].caches
-        assert ("Event", "web", "e") in list(caches.items())
+        assert ("Event", "web", "e") in list(caches.super_items("Event"))
         assert "Event" not in finish(caches.known(Side.SUPER))
 
 

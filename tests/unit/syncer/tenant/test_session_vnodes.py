@@ -43,8 +43,8 @@ def _change(session: TenantSession, name: str, change: Callable[[Object], None])
     change(value)
     new = parse(msgspec.json.encode(value))
     session.nodes_changed([Modified(("", name), old, new)])
-    items = [item for item in session.caches.items() if item is not None]
-    return {name for kind, _, name in items if session.waits.is_woken((kind, "web", name))}
+    pods = session.caches.reflectors["Pod"].objects
+    return {name for _, name in pods if session.waits.is_woken(("Pod", "web", name))}
 
 
 def _other_address(vnode: Object) -> None:

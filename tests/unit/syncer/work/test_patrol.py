@@ -6,32 +6,9 @@ from collections.abc import Generator, Iterable
 from types import SimpleNamespace
 from typing import Any
 
-from syncer.caches.cached_object import CachedMetadata, CachedObject, is_verified
-from syncer.core.pair import Pair
 from syncer.metrics import SyncerMetrics
 from syncer.tenant.deletions import SyncKey
 from syncer.work.patrol import Patrol
-
-
-def cached(version: str, verified_with: str | None = None) -> CachedObject:
-    found = CachedObject(CachedMetadata(resource_version=version), b"{}")
-    found.verified_with = verified_with
-    return found
-
-
-OWN = {
-    "verified": cached("1", "11"),
-    "pair": cached("2"),
-    "changed": cached("3", "12"),
-    "own-only": cached("4"),
-    "not-for-super": cached("5", ""),
-}
-IN_SUPER = {
-    "verified": cached("11"),
-    "pair": cached("12"),
-    "changed": cached("13"),
-    "super-only": cached("14"),
-}
 
 
 def _nothing(_: object) -> Generator[None, None, None]:
@@ -53,22 +30,12 @@ class Session:
         self.caches = self
         self.deletion_judge = Judge()
 
-    def items(self) -> Iterable[SyncKey | None]:
-        return [("Pod", "x", name) for name in dict.fromkeys([*OWN, *IN_SUPER])]
-
-    def of_tenant(self, item: SyncKey) -> CachedObject | None:
-        return OWN.get(item[2])
-
-    def pair(self, item: SyncKey) -> Pair[CachedObject]:
-        return Pair(self.of_tenant(item), self.of_super(item))
-
-    def of_super(self, item: SyncKey) -> CachedObject | None:
-        return IN_SUPER.get(item[2])
+    def unverified(self, most: int) -> Iterable[list[tuple[SyncKey, bool]]]:
+        names = ("pair", "own-only"), ("changed", "super-only")
+        for each in names:
+            yield [(("Pod", "x", name), not name.endswith("-only")) for name in each]
 
     def check_api_server(self) -> None: ...
-
-    def is_due(self, _: SyncKey, cached: Pair[CachedObject]) -> bool:
-        return not is_verified(cached)
 
 
 def test_pairs_wait_behind_what_lacks_a_side() -> None:
@@ -91,10 +58,10 @@ def test_a_patrol_looks_at_so_many_in_a_step() -> None:
     looked = [0]
 
     class Large(Session):
-        def items(self) -> Iterable[SyncKey | None]:
-            for number in range(10_000):
-                looked[-1] += 1
-                yield ("Pod", "x", "verified") if number < 5_000 else None
+        def unverified(self, most: int) -> Iterable[list[tuple[SyncKey, bool]]]:
+            for _ in range(10_000 // most):
+                looked[-1] += most
+                yield []
 
     session: Any = Large()
     queue: Any = SimpleNamespace()
