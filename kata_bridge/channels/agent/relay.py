@@ -26,7 +26,7 @@ from kata_bridge.channels.agent.guest_addresses import Address
 from kata_bridge.channels.agent.listeners import AgentListeners, OriginOf
 from kata_bridge.channels.agent.peer_origin import ConnectRateLimiter, PeerOrigin
 from kata_bridge.channels.agent.receive_budget import ReceiveBudget
-from kata_bridge.channels.agent.tls_hello import HelloVerdict, inspect_hello
+from kata_bridge.channels.agent.tls_hello import HelloReader, HelloVerdict
 
 # From connect to a first message over TLS; 30 guests at once on two busy cores need one second.
 ATTACH_S = 15.0
@@ -328,7 +328,7 @@ class _GuestSide(_RelaySide):
         self._origin_of = origin_of
         self._connection: AgentConnection | None = None
         self._transport: asyncio.Transport | None = None
-        self._first = b""
+        self._hello = HelloReader()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         stream = self._transport = _bounded(transport)
@@ -345,8 +345,7 @@ class _GuestSide(_RelaySide):
             return
         if self._connection is None or self._transport is None:
             return
-        self._first += data
-        verdict = inspect_hello(self._first)
+        verdict = self._hello.feed(data)
         if verdict is HelloVerdict.REJECTED:
             origin = self._connection.origin
             _log.debug(
@@ -355,8 +354,8 @@ class _GuestSide(_RelaySide):
             self._transport.abort()
         elif verdict is HelloVerdict.TLS13:
             self._transport.pause_reading()
-            self._relay.enqueue(self, self._connection, self._first)
-            self._first = b""
+            hello, self._hello = self._hello, HelloReader()
+            self._relay.enqueue(self, self._connection, hello.received)
 
     def connect(self, server_transport: asyncio.Transport) -> None:
         """Pass bytes to the server from now on."""

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kata_bridge.channels.agent.tls_hello import HelloVerdict, inspect_hello
+from kata_bridge.channels.agent.tls_hello import MAX_CHUNKS, HelloReader, HelloVerdict, inspect_hello
 from tests.cases import client_hello as case
 
 
@@ -56,6 +56,30 @@ def test_hello_of_one_byte_records_is_rejected() -> None:
     records = [b"\x16\x03\x01\x00\x01" + bytes((byte,)) for byte in NEW[5:]]
     assert inspect_hello(b"".join(records[:31])) is HelloVerdict.INCOMPLETE
     assert inspect_hello(b"".join(records[:40])) is HelloVerdict.REJECTED
+
+
+def verdicts(pieces: list[bytes]) -> list[HelloVerdict]:
+    """The verdict after each piece, until there is one."""
+    reader, found = HelloReader(), list[HelloVerdict]()
+    for piece in pieces:
+        found.append(reader.feed(piece))
+        if found[-1] is not HelloVerdict.INCOMPLETE:
+            break
+    return found
+
+
+@pytest.mark.parametrize("factor", [1, 2, 4, 8])
+def test_a_hello_in_small_pieces_is_inspected_a_few_times(factor: int) -> None:
+    """Each inspection begins at the first byte: a byte at a time took time by the square of the length."""
+    data = NEW[:5] + b"\x01\x00\x1f\x00" + bytes(factor * 250)
+    found = verdicts([data[at : at + 1] for at in range(len(data))])
+    assert found == [HelloVerdict.INCOMPLETE] * (MAX_CHUNKS - 1) + [HelloVerdict.REJECTED]
+
+
+def test_a_hello_may_come_in_some_pieces() -> None:
+    size = -(-len(NEW) // MAX_CHUNKS)
+    found = verdicts([NEW[at : at + size] for at in range(0, len(NEW), size)])
+    assert found[-1] is HelloVerdict.TLS13
 
 
 @pytest.mark.parametrize(
