@@ -106,7 +106,8 @@ def _restart_agent(site: Site, tenant: RingTenant) -> str:
 
 
 def _restart_services(site: Site, tenant: RingTenant) -> str:
-    script = _CALL.format(calls=_CALLS, address=workload.service_address(site, tenant))
+    address = workload.service_address(site, tenant)
+    script = _CALL.format(calls=_CALLS, address=address)
     calls = tenant.kubectl.start("exec", "client", "-c", "main", "--", "sh", "-c", script)
     for daemon in ("kata-bridge", "kubeproxy-ext", "dnsconfig"):
         site.booted.run(f"systemctl restart {daemon}")
@@ -115,9 +116,8 @@ def _restart_services(site: Site, tenant: RingTenant) -> str:
     pages = out.decode().splitlines()
     assert pages == [workload.PAGE] * _CALLS, (len(pages), pages[-1:], err)
     # What the gate let start after the restarts has its rules, too.
-    again = tenant.kubectl(
-        "exec", "client-2", "-c", "main", "--", "sh", "-c", script.replace(f"{_CALLS}", "1")
-    )
+    script = _CALL.format(calls=1, address=address)
+    again = tenant.kubectl("exec", "client-2", "-c", "main", "--", "sh", "-c", script)
     assert again.check().text.split("\n")[0] == workload.PAGE, again
     return (
         f"kata-bridge, kubeproxy-ext, dnsconfig: restarted while a guest made {_CALLS} connections to a"
