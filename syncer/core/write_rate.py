@@ -4,7 +4,8 @@
 Each write is an object in the history of the super cluster's etcd until that is compacted, also where it
 replaces another one. The burst is as large as the tenant's limit of stored bytes, and a session begins with
 an eighth of it. A write that must wait reserves its time, and later writes queue behind it. A reservation
-that is given back before its write is sent costs nothing.
+that is given back before its write is sent costs nothing, and neither does a write that was refused: nothing
+of it is in the history, and how often it is tried again is bounded elsewhere (`syncer.core.retry_backoff`).
 """
 
 from collections.abc import Hashable
@@ -74,6 +75,10 @@ class WriteRate(Generic[T]):
             self._places[item] = _Place(due_s, size_bytes)
             self._waiting_bytes += size_bytes
         return max(0.0, due_s - now_s)
+
+    def give_back(self, size_bytes: int) -> None:
+        """A write of so many bytes was refused, after `reserve_s` had let it go out."""
+        self._bucket.debit(-size_bytes)
 
     def try_take_away(self, item: T, size_bytes: int, now_s: float) -> bool:
         """As `try_now`, of an item's write that takes something away: it gets no place."""

@@ -30,6 +30,9 @@ from syncer.tenant.deletions import SyncKey
 
 QUOTA_EXCEEDED = "QuotaExceeded"
 QUOTA_NOT_COUNTED = "QuotaNotCounted"
+NOT_COUNTED = Wait(QUOTA_NOT_COUNTED, "what the tenant has is being counted for its quota")
+COUNTED: SyncKey = ("Quota", "", "")
+"""What a plan looks at that waits until what the tenant has is counted. No object has this key."""
 # Each is decoded: a pod takes 20 us.
 _COUNTED_AT_ONCE = 200
 # Objects that wait for room, and how many of them are planned again when something has ended.
@@ -65,7 +68,8 @@ class TenantQuota:
 
     `overhead` gives what pods of a runtime class take beside their containers, if that is known: the super
     cluster's admission adds it. `memory` says why the syncer cannot hold so many bytes more for the tenant.
-    `is_known`: no change of a super object is still to come in here.
+    `is_known`: no change of a super object is still to come in here. `counted` is called when nothing is left
+    that was written before its CPU and the like were limited: what waited for that is to be planned again.
     """
 
     def __init__(
@@ -75,12 +79,14 @@ class TenantQuota:
         overhead: Callable[[str], Object | None] = lambda _: None,
         memory: Callable[[int], str] = lambda _: "",
         is_known: Callable[[], bool] = lambda: True,
+        counted: Callable[[], None] = lambda: None,
     ) -> None:
         self._names = names
         self._stored = _Stored(totals, {name: kind for kind, name in names.items()})
         self._overhead = overhead
         self._memory = memory
         self._is_known = is_known
+        self._counted = counted
         self._policy = DEFAULT
         self._summed: frozenset[str] = frozenset()
         self._hard = limits.DEFAULTS
@@ -233,8 +239,8 @@ class TenantQuota:
         if refusal is not None:
             self._settle(item)
             return (refusal,)
-        self._not_summed.discard(item)
         self._usage.reserve(item, more)
+        self._note_summed(item)
         # Until the answer says which version has it, a creation alone is known by its being there.
         self._written[item] = "" if found is None else "unknown"
         return ()
@@ -277,8 +283,21 @@ class TenantQuota:
     def _settle(self, item: SyncKey) -> bool:
         """The caches show what was written, or it is not written; returns whether that was reserved."""
         self._written.pop(item, None)
-        self._not_summed.discard(item)
+        self._note_summed(item)
         return self._usage.release(item)
+
+    def is_not_summed(self, item: SyncKey) -> bool:
+        """Whether it may have been written, and what it takes is not reserved: until it is, nothing grows.
+
+        `admit` reserves it, whether its write is due or not.
+        """
+        return item in self._not_summed
+
+    def _note_summed(self, item: SyncKey) -> None:
+        if item in self._not_summed:
+            self._not_summed.discard(item)
+            if not self._not_summed:
+                self._counted()
 
     def refused_items(self) -> list[SyncKey]:
         """Some objects that were refused, to be planned again where something has ended. Each comes once."""
@@ -304,8 +323,7 @@ def _uncounted(plan: Plan) -> Plan:
     actions = tuple(each for each in down.actions if not _is_growth(each))
     if any(isinstance(each, Create) for each in down.actions):
         actions = tuple(each for each in actions if not isinstance(each, IssueTokens))
-    wait = Wait(QUOTA_NOT_COUNTED, "what the tenant has is being counted for its quota")
-    return replace(plan, down=replace(down, actions=actions, wait=down.wait or wait))
+    return replace(plan, down=replace(down, actions=actions, wait=down.wait or NOT_COUNTED))
 
 
 def _reduced(actions: Iterable[Action], found: Object | None) -> Iterator[Patch]:

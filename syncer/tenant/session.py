@@ -47,7 +47,7 @@ from syncer.tenant.deletion_judge import DeletionJudge
 from syncer.tenant.deletions import Deletions, SyncKey
 from syncer.tenant.memory import TenantMemory
 from syncer.tenant.owned_namespaces import OwnedNamespaces
-from syncer.tenant.quota import TenantQuota
+from syncer.tenant.quota import COUNTED, TenantQuota
 from syncer.tenant.verified_pairs import VerifiedPairs
 from syncer.tenant.view import TenantView
 from syncer.tenant.waits import Lookup, Waits
@@ -165,6 +165,7 @@ class TenantSession:
             self.caches.overhead,
             self.memory.refusal,
             lambda: self._super.has_reported(tenant.key),
+            lambda: self.looked_at_changed(COUNTED),
         )
         self._clock = surroundings.clock
         self.write_rate: WriteRate[SyncKey] = WriteRate(self.quota.stored_bytes_limit, surroundings.clock())

@@ -14,6 +14,7 @@ import msgspec
 from daemonkit.kube.answers import decoded
 from daemonkit.kube.client import ApiError, Requester, UnreachableError
 from daemonkit.kube.resources import Named
+from syncer.caches.cached_object import CachedObject
 from syncer.core.answered_size import MAX_ANSWERED_BYTES, MOST_TIMES, answered_bytes
 from syncer.core.field_ownership import note_foreign_fields
 from syncer.core.objects import Object, SyncedKind, annotations_of, is_deleting
@@ -161,11 +162,8 @@ class ActionWriter:
                     session.deletions.note_deleted(action.side, item)
                 return None
             case Create():
-                request = request_of(action)
-                _check_size(session, item, action, request)
-                _keep_rate(session, item, action, request)
                 try:
-                    body = await self._send(session, item, action.side, "create", request)
+                    body = await self._write(session, item, action, request_of(action), None)
                 except ApiError as error:
                     if error.status.code != 409 or error.status.reason != "AlreadyExists":
                         raise
@@ -177,23 +175,53 @@ class ActionWriter:
                 # Nearly always none is known: then no digest is needed.
                 if void and void.is_known(digest_of(key, item, action, request.body, state)):
                     return None
-                _check_size(session, item, action, request)
-                if self._takes_away(session, item, action):
-                    if not session.try_take_away(item, _size_bytes(session, item, action, request)):
+                there = session.caches.pair(item).of(action.side)
+                if self._takes_away(item, action, there):
+                    _check_size(action, request, there)
+                    if not session.try_take_away(item, _size_bytes(request, there)):
                         return await self.carry_out(session, item, _end_of(action), versions)
+                    body = await self._send(session, item, action.side, "patch", request)
                 else:
-                    _keep_rate(session, item, action, request)
-                body = await self._send(session, item, action.side, "patch", request)
+                    body = await self._write(session, item, action, request, there)
                 if _version_in(body) == state[1]:
                     void.note(digest_of(key, item, action, request.body, state))
         self._note(action.side, versions, body)
         return None
 
-    def _takes_away(self, session: TenantSession, item: SyncKey, action: Patch) -> bool:
+    async def _write(
+        self,
+        session: TenantSession,
+        item: SyncKey,
+        action: Create | Patch,
+        request: ApiRequest,
+        there: CachedObject | None,
+    ) -> bytes:
+        """Create or change an object, `there` as the cache has it.
+
+        Raises NotReadyError if the tenant has written too many bytes to the super cluster for this write too.
+        Deletions go out all the same: they take away what may lead to others by now.
+        """
+        _check_size(action, request, there)
+        verb = "create" if isinstance(action, Create) else "patch"
+        if action.side is not Side.SUPER:
+            return await self._send(session, item, action.side, verb, request)
+        size_bytes = _size_bytes(request, there)
+        wait_s = session.write_wait_s(item, size_bytes)
+        if wait_s > 0:
+            why = f"this tenant may write {session.write_rate.per_s} bytes a second to the super cluster"
+            raise NotReadyError(Wait(WRITE_RATE, f"{why}, and has written more: this write waits"), wait_s)
+        try:
+            return await self._send(session, item, action.side, verb, request)
+        except ApiError as error:
+            # With another code it may have been written.
+            if error.status.code < 500:
+                session.write_rate.give_back(size_bytes)
+            raise
+
+    def _takes_away(self, item: SyncKey, action: Patch, there: CachedObject | None) -> bool:
         """Whether a patch of the super object takes away what may lead to another tenant by now."""
         if action.side is not Side.SUPER or self._kinds[item[0]].holds_changes:
             return False
-        there = session.caches.of_super(item)
         return there is not None and endpoints.takes_away(there.load(), action.body)
 
     def _may_delete(self, session: TenantSession, item: SyncKey, action: Delete) -> bool:
@@ -258,24 +286,9 @@ class ActionWriter:
         return value if side is Side.TENANT else note_foreign_fields(value)
 
 
-def _keep_rate(session: TenantSession, item: SyncKey, action: Create | Patch, request: ApiRequest) -> None:
-    """Raise NotReadyError if the tenant has written too many bytes to the super cluster for this write too.
-
-    Deletions go out all the same: they take away what may lead to others by now.
-    """
-    if action.side is not Side.SUPER:
-        return
-    wait_s = session.write_wait_s(item, _size_bytes(session, item, action, request))
-    if wait_s > 0:
-        why = f"this tenant may write {session.write_rate.per_s} bytes a second to the super cluster"
-        raise NotReadyError(Wait(WRITE_RATE, f"{why}, and has written more: this write waits"), wait_s)
-
-
-def _check_size(session: TenantSession, item: SyncKey, action: Create | Patch, request: ApiRequest) -> None:
+def _check_size(action: Create | Patch, request: ApiRequest, there: CachedObject | None) -> None:
     """Raise TooLargeError for what could not be read after it was written."""
-    there = session.caches.pair(item).of(action.side) if isinstance(action, Patch) else None
-    size_bytes = len(request.body) + (0 if there is None else there.json_bytes)
-    if size_bytes * MOST_TIMES <= MAX_ANSWERED_BYTES:
+    if _size_bytes(request, there) * MOST_TIMES <= MAX_ANSWERED_BYTES:
         return
     after = request.body
     if there is not None and isinstance(action, Patch):
@@ -284,9 +297,8 @@ def _check_size(session: TenantSession, item: SyncKey, action: Create | Patch, r
         raise TooLargeError
 
 
-def _size_bytes(session: TenantSession, item: SyncKey, action: Create | Patch, request: ApiRequest) -> int:
+def _size_bytes(request: ApiRequest, there: CachedObject | None) -> int:
     # However small a patch is, etcd has the whole object once more.
-    there = session.caches.of_super(item) if isinstance(action, Patch) else None
     return len(request.body) + (0 if there is None else there.json_bytes)
 
 

@@ -45,6 +45,7 @@ from syncer.metrics import SyncerMetrics, failure_cause
 from syncer.policy.sync_policy import PolicyUnusable
 from syncer.tenant.deletions import SyncKey
 from syncer.tenant.owned_namespaces import NAMESPACE
+from syncer.tenant.quota import COUNTED, NOT_COUNTED
 from syncer.tenant.session import TenantSession
 from syncer.tenant.waits import Lookup
 from syncer.work.action_writer import (
@@ -102,6 +103,9 @@ class _FailedHalf(NamedTuple):
     digest: bytes
     due_s: float
     waiting: Plan | None
+
+
+_NONE_FAILED: Mapping[Direction, _FailedHalf] = {}
 
 
 class Engine:
@@ -288,11 +292,12 @@ class Engine:
             plan = unknown_policy.hold(plan, sync, policy_wait)
         elif isinstance(session.policy, PolicyUnusable) and _creates_in_super(plan):
             plan = replace(plan, down=Half(wait=unknown_policy.wait_for(session.policy)))
-        halves = {each: plan.half(each) for each in directions}
-        postponed = {each: self._postpone(session, item, each, halves[each]) for each in directions}
-        due = {each for each, failed in postponed.items() if failed is None}
-        if Direction.DOWN in due:
+        whole = plan
+        postponed = self._failed_before(session, item, plan, directions)
+        if Direction.DOWN in directions and Direction.DOWN not in postponed:
             plan = session.quota.admit(item, plan, found)
+        elif session.quota.is_not_summed(item):
+            session.quota.admit(item, plan, found)
         self._metrics.plans.inc()
         is_stopped = plan.is_stopped
         # Before any request: what changes during one has the item planned again.
@@ -302,12 +307,12 @@ class Engine:
             for each in plan.actions
             if isinstance(each, IssueTokens)
         }
+        if plan.down.wait is NOT_COUNTED:
+            looked |= {(Side.SUPER, *COUNTED)}
         session.note_looked(item, looked if is_stopped else _of_others(looked, item))
         if is_large:
             await asyncio.sleep(0)
-        waiting = [
-            each.waiting for each in postponed.values() if each is not None and each.waiting is not None
-        ]
+        waiting = [each.waiting for each in postponed.values() if each.waiting is not None]
         if is_stopped:
             await self._report(session, item, plan, tenant)
         elif waiting:
@@ -315,14 +320,14 @@ class Engine:
         is_done = True
         for direction in DIRECTIONS:
             half = plan.half(direction)
-            if direction not in due:
+            if direction in postponed or direction not in directions:
                 is_done = is_done and not half.actions
                 continue
             try:
                 there = await self._carry_out_half(session, item, half, versions, tenant)
             except Exception as error:  # noqa: BLE001 - what fails in one direction does not stop the other
                 due_s = self._note_failure(session, item, direction, error)
-                failed = _FailedHalf(_digest(halves[direction]), due_s, _waiting(error))
+                failed = _FailedHalf(_digest(whole.half(direction)), due_s, _waiting(error))
                 self._failed.setdefault(session.tenant.key, {})[item, direction] = failed
                 if direction is Direction.DOWN and versions.super_version != planned[1]:
                     # A part of it is written: that is reserved until the caches have it.
@@ -355,6 +360,15 @@ class Engine:
             if not (plan.actions and has_changed):
                 session.note_verified(item, versions.tenant_version, versions.super_version, now)
         return None
+
+    def _failed_before(
+        self, session: TenantSession, item: SyncKey, plan: Plan, directions: Collection[Direction]
+    ) -> Mapping[Direction, _FailedHalf]:
+        """The halves of a plan that failed as they are, and that wait for the end of their backoff."""
+        if not self._failed.get(session.tenant.key):
+            return _NONE_FAILED
+        tried = {each: self._postpone(session, item, each, plan.half(each)) for each in directions}
+        return {each: failed for each, failed in tried.items() if failed is not None}
 
     def _postpone(
         self, session: TenantSession, item: SyncKey, direction: Direction, half: Half

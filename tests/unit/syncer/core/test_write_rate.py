@@ -43,6 +43,13 @@ def test_what_is_not_written_costs_nothing() -> None:
     assert rate.reserve_s("b", MIB, 0.0) == 2 * REFILL_S
 
 
+def test_what_was_refused_is_given_back() -> None:
+    rate: WriteRate[str] = WriteRate(MIB, LONG_AGO_S)
+    assert [rate.reserve_s("a", MIB, 0.0), rate.give_back(MIB)] == [0.0, None]
+    assert rate.reserve_s("a", MIB, 0.0) == 0.0
+    assert rate.reserve_s("a", MIB, 0.0) == REFILL_S
+
+
 def test_a_place_is_for_a_size() -> None:
     rate: WriteRate[int] = WriteRate(MIB, LONG_AGO_S)
     assert rate.reserve_s(-1, MIB, 0.0) == 0.0

@@ -21,11 +21,12 @@ from daemonkit.kube.resources import (
 )
 from devkit.kube.storage import Object
 from syncer.kinds import persistent_volume
+from syncer.policy.sync_policy import SyncPolicy
 from syncer.sources.policies import SYNC_POLICIES
 from tenancy import keys
 from tests.unit.syncer import objects
 from tests.unit.syncer.planes import Plane, annotations_of, grow
-from tests.unit.syncer.worlds import EVENTS, World, furnish, reports_of, running
+from tests.unit.syncer.worlds import EVENTS, World, furnish, reports_of, running, sessions_of
 
 pytestmark = pytest.mark.asyncio
 
@@ -274,6 +275,54 @@ async def test_what_the_super_cluster_refuses_takes_no_room() -> None:
         plane.cluster.create(PODS, _pod("next", "4"))
         await asyncio.sleep(40)
         assert _below(world, PODS) == {"next"}
+
+
+@contextlib.asynccontextmanager
+async def _in_backoff() -> AsyncIterator[tuple[World, Plane, list[str]]]:
+    """A world whose pod `tried` was perhaps created, for all that is known; and the requests for that."""
+    async with _limited() as (world, plane):
+        failed, tried = ApiError(Status(code=500, reason="InternalError", message="failed")), list[str]()
+
+        def fail(path: str) -> None:
+            if path.endswith("/pods"):
+                tried.append(path)
+                raise failed
+
+        world.on_write = fail
+        plane.cluster.create(PODS, _pod("tried", "1"))
+        await asyncio.sleep(60)
+        world.on_write = lambda path: tried.append(path) if path.endswith("/pods") else None
+        yield world, plane, tried
+
+
+async def test_a_pod_in_backoff_holds_up_no_others() -> None:
+    """What it takes is summed as soon as a policy limits that, and not when it is tried again."""
+    async with _in_backoff() as (world, plane, tried):
+        count = len(tried)
+        _set_quota(world, requests__cpu="4")
+        plane.cluster.create(PODS, _pod("next", "3"))
+        plane.cluster.create(PODS, _pod("more", "3"))
+        await asyncio.sleep(SOON_S)
+        assert len(tried) == count + 1, "the failed one still waits"
+        (next_name,) = _below(world, PODS)
+        await asyncio.sleep(60)
+        assert _below(world, PODS) == {next_name, "tried"}
+
+
+async def test_what_waits_for_a_count_goes_down_after_it() -> None:
+    async with _in_backoff() as (world, plane, _):
+        session = sessions_of(world)["red"]
+        # No patrol comes with it.
+        assert session.change_policy(SyncPolicy(quota=(("requests.cpu", 4 * 10**9),)))
+        await session.count_quota()
+        plane.cluster.create(PODS, _pod("next", "3"))
+        await asyncio.sleep(SOON_S)
+        assert _below(world, PODS) == set()
+        value = plane.storage.get(PODS, "web", "tried")
+        value["spec"]["containers"][0]["image"] = "other"
+        plane.storage.put(PODS, value)
+        await asyncio.sleep(2)
+        assert _below(world, PODS) == {"next", "tried"}
 
 
 async def test_a_tenant_without_memory_reads_so_on_its_virtual_cluster() -> None:

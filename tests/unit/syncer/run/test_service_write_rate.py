@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from daemonkit.kube.resources import CONFIG_MAPS, ENDPOINT_SLICES, PODS, SECRETS
+from daemonkit.kube.client import ApiError
+from daemonkit.kube.resources import CONFIG_MAPS, ENDPOINT_SLICES, PODS, SECRETS, Status
 from devkit.kube.storage import Object
 from syncer.core.write_rate import REFILL_S
 from syncer.policy.limits import STORED_BYTES
@@ -170,6 +171,29 @@ async def test_what_is_deleted_while_it_waits_costs_nothing() -> None:
         await asyncio.sleep(1)
         again_s = session.write_rate.reserve_s(("Secret", "web", "b"), 1, asyncio.get_running_loop().time())
         assert owed_s - again_s > 1.3
+
+
+@pytest.mark.parametrize("code", [403, 500])
+async def test_what_is_refused_each_time_costs_nothing(code: int) -> None:
+    """Nothing of it is in the history of the super cluster; of an answer of 500 that is not known."""
+    async with synced_tenant(objects.config_map("there")) as (world, plane):
+        rate = sessions_of(world)["red"].write_rate
+        rate.set_stored_bytes(_STORED)
+        await asyncio.sleep(REFILL_S)
+        tried = list[str]()
+
+        def refuse(path: str) -> None:
+            if "/configmaps" in path:
+                tried.append(path)
+                raise ApiError(Status(code=code, reason="", message="denied"))
+
+        world.on_write = refuse
+        plane.cluster.create(CONFIG_MAPS, objects.config_map("new", "x" * _LARGE))
+        _edit(plane, "there", "1", "x" * _LARGE)
+        await asyncio.sleep(20)
+        assert len(tried) > 10
+        owed_s = rate.reserve_s(("Secret", "web", "a"), _STORED, asyncio.get_running_loop().time())
+        assert (owed_s == 0) == (code == 403)
 
 
 async def test_a_long_wait_is_reported() -> None:

@@ -35,6 +35,10 @@ PLAN = Plan(Half((SHOW, MAKE)))
 def _nothing(*_: object) -> None: ...
 
 
+def _no(_: object) -> bool:
+    return False
+
+
 class _AnsweringSession:
     """A session of one pod, with all that the engine needs. `detaches` at the tenant's first answer."""
 
@@ -52,10 +56,14 @@ class _AnsweringSession:
         self.super_client = SimpleNamespace(request=self._of_super)
         self.policy = SimpleNamespace()
         self.quota = SimpleNamespace(
-            admit=lambda _, plan, __: plan, written=_nothing, forget=_nothing, is_reserved=lambda _: False
+            admit=lambda _, plan, __: plan,
+            written=_nothing,
+            forget=_nothing,
+            is_reserved=_no,
+            is_not_summed=_no,
         )
         self.write_wait_s = lambda *_: 0.0
-        self.write_rate = SimpleNamespace(forget=_nothing)
+        self.write_rate = SimpleNamespace(forget=_nothing, give_back=_nothing)
         self.is_attached = True
         self.plan_generation = 0
         self.last_error = ""
