@@ -133,9 +133,9 @@ def _foreign_metadata(meta: Object, ours: Object) -> ForeignFields:
         own, actual = ours.get(f"f:{field}") or {}, meta.get(field)
         if not isinstance(actual, dict):
             continue
-        names = {key: _WHOLE for key in actual if f"f:{key}" not in own}
-        if names:
-            found[field] = names
+        # Of most objects all keys are ours: no key is looked at by itself then.
+        if not own.keys() >= set(map("f:".__add__, actual)):
+            found[field] = {key: _WHOLE for key in actual if f"f:{key}" not in own}
     return found
 
 

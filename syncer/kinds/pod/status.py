@@ -52,12 +52,10 @@ def own_conditions(pod: Object) -> dict[str, Object]:
     }
 
 
-def is_of_binding(status: Object) -> bool:
-    """Whether a change of a status has no more than a binding sets."""
-    conditions = status.get("conditions") or ()
-    return status.keys() <= {"conditions", "observedGeneration"} and all(
-        each.get("type") == SCHEDULED for each in conditions
-    )
+def has_begun(pod: Object) -> bool:
+    """Whether a kubelet has written the status of a pod: `startTime` is the first that it sets."""
+    status = pod.get("status") or {}
+    return "startTime" in status or status.get("phase") not in (None, "Pending")
 
 
 def tenant_status(tenant: Object, found: Object, view: View, *, in_sync: bool) -> Object:

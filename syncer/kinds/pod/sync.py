@@ -45,7 +45,7 @@ from syncer.kinds.pod.down import super_pod
 from syncer.kinds.pod.hostname import hostname_changes
 from syncer.kinds.pod.images import pull_changes
 from syncer.kinds.pod.metadata import KIND
-from syncer.kinds.pod.status import end_of, is_of_binding, readiness_gates, tenant_status
+from syncer.kinds.pod.status import end_of, has_begun, readiness_gates, tenant_status
 from syncer.kinds.pod.updates import plan_updates
 from syncer.kinds.pod.volumes import missing_tokens, required_tokens
 from syncer.kinds.port import KindSync, SameName, Scope
@@ -193,16 +193,14 @@ def _plan_both(tenant: Object, found: Object, view: View) -> Plan:
     # The version of the tenant's pod changes with these, and a status of one with readiness gates needs it.
     is_status_later = (is_binding or bool(upward)) and bool(readiness_gates(tenant))
     actions += upward
-    if not is_status_later:
-        status = _status_actions(tenant, found, view, in_sync=in_sync)
-        # Most super pods are bound before they have more to report: that saves a request a pod.
-        if not (is_binding and all(is_of_binding(each.body["status"]) for each in status)):
-            actions += status
+    # Most super pods are bound before they have more to report than a binding sets: a request less for each.
+    # What they have comes up with the next plan, as the binding changes the tenant's pod.
+    if not is_status_later and not (is_binding and not has_begun(found)):
+        actions += _status_actions(tenant, found, view, in_sync=in_sync)
     if is_deleting(found):
         actions.append(_delete(Side.TENANT, tenant, _grace(found)))
-    return Plan(
-        Half(down, refused, waiting, is_partial=bool(down)), Half(tuple(actions), is_partial=is_status_later)
-    )
+    up = Half(tuple(actions), is_partial=is_status_later)
+    return Plan(up=up) if in_sync else Plan(Half(down, refused, waiting, is_partial=bool(down)), up)
 
 
 def _may_start(found: Object) -> bool:
