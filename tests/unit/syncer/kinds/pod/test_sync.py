@@ -558,3 +558,15 @@ def test_a_binding_comes_without_a_status_of_its_own() -> None:
     after = bound(pod(status={"phase": "Pending", "conditions": [own]}))
     after["status"] = {"phase": "Pending", "conditions": [own]}
     assert brief(plan(after, found)) == []
+
+
+def test_what_is_no_part_of_a_binding_comes_after_it() -> None:
+    scheduled = {"type": "PodScheduled", "status": "True", "lastTransitionTime": "2026-01-01T00:00:01Z"}
+    found = super_pod(pod(), node="n1")
+    found["status"] = {"phase": "Pending", "conditions": [scheduled, {"type": "DisruptionTarget"}]}
+    assert brief(plan(pod(status={"phase": "Pending"}), copy.deepcopy(found))) == [("bind", "n1")]
+    after = bound(pod(status={"phase": "Pending", "conditions": [scheduled]}))
+    after["status"] = {"phase": "Pending", "conditions": [scheduled]}
+    assert brief(plan(after, found)) == [
+        ("patch", "tenant", "status", {"status": {"conditions": found["status"]["conditions"]}})
+    ]
