@@ -208,12 +208,14 @@ def transparent_patch(tenant_object: Object, found: Object, tenant: TenantCluste
     """The merge patch of the tenant's metadata with the super object's keys that go up; never a removal."""
     patch: Object = {}
     own, there = metadata(tenant_object), metadata(found)
+    # Few keys of a super object begin so: the others need no look at how they go on.
+    beginnings = (keys.TRANSPARENT_PREFIX, *tenant.transparent_prefixes)
     for field in ("labels", "annotations"):
         actual = own.get(field) or {}
         changes = {
             key: value
             for key, value in (there.get(field) or {}).items()
-            if actual.get(key) != value and goes_up(key, tenant)
+            if key.startswith(beginnings) and actual.get(key) != value and goes_up(key, tenant)
         }
         if changes:
             patch[field] = changes

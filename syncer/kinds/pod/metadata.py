@@ -246,12 +246,12 @@ def annotation_bytes(meta: Object) -> int:
 def pod_metadata_patch(wanted: Object, found: Object, view: View) -> Object:
     """The merge patch of metadata of an existing super pod; empty if nothing is to do."""
     annotations = annotations_of(found)
-    own = wanted["annotations"]
+    own = dict(wanted["annotations"])
     if keys.CONTAINERS not in annotations and containers_annotation(found) == own[keys.CONTAINERS]:
         # A pod of upstream's syncer in which all containers are the tenant's needs no list of them.
-        own = {key: value for key, value in own.items() if key != keys.CONTAINERS}
+        del own[keys.CONTAINERS]
     # Gates that went down once are remembered: the super cluster may have gates of its own.
-    own = {key: value for key, value in own.items() if key != keys.SCHEDULING_GATES}
+    own.pop(keys.SCHEDULING_GATES, None)
     patch = metadata_patch(
         {"metadata": {**wanted, "annotations": own}}, found, view.tenant, view.settings.opaque_domains
     )

@@ -28,6 +28,8 @@ from tenancy import keys
 
 _TERMINAL = ("Succeeded", "Failed")
 
+# Of the lists of containers those whose images and resources can be changed.
+_CHANGED_LISTS = ("containers", "initContainers")
 # The only resources of a container that can be resized (core/validation, ValidatePodResize).
 _RESIZABLE = ("cpu", "memory")
 
@@ -107,7 +109,9 @@ def _spec_patch(tenant: Object, found: Object) -> Object:
     """The strategic merge patch of `spec`; empty if nothing is to do."""
     own, actual = tenant["spec"], found["spec"]
     patch: Object = {}
-    for field in ("containers", "initContainers"):
+    for field in _CHANGED_LISTS:
+        if not own.get(field):
+            continue
         there = _by_name(actual.get(field))
         images = [
             {"name": name, "image": container["image"]}
@@ -161,7 +165,9 @@ def _gated_patch(own: Object, found: Object) -> Object:
 def _resize_patch(tenant: Object, found: Object) -> Object:
     """The strategic merge patch of containers whose tenant has resized them; empty without one."""
     patch: Object = {}
-    for field in ("containers", "initContainers"):
+    for field in _CHANGED_LISTS:
+        if not tenant["spec"].get(field):
+            continue
         there = _by_name(found["spec"].get(field))
         changed = []
         for name, container in _by_name(tenant["spec"].get(field)).items():
