@@ -7,7 +7,7 @@ becomes of it comes back as events. Others may come between them.
 
 | event | what changes | action |
 |---|---|---|
-| PodBound | it is used, and not idle | ENQUEUE unless settled or backing off |
+| PodsBound | it is used, and not idle | ENQUEUE unless settled or backing off |
 | PodGone | idle with the last pod | |
 | BindingAsked | it is used, idle from now on without a pod | ENQUEUE unless settled or backing off |
 | SuperNodeChanged | whether the policy covers it; no backoff | ENQUEUE unless settled |
@@ -26,6 +26,7 @@ becomes of it comes back as events. Others may come between them.
 """
 
 import enum
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -67,8 +68,9 @@ class VNodeAction(enum.Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class PodBound:
-    uid: str
+class PodsBound:
+    uids: Collection[str]
+    """At least one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +182,7 @@ class LeaseMade:
 
 
 VNodeEvent = (
-    PodBound
+    PodsBound
     | PodGone
     | BindingAsked
     | SuperNodeChanged
@@ -271,8 +273,8 @@ class VNodeMachine:
     ) -> VNodeAction | None:
         """Take an event that happened at `now_s`; returns what to do."""
         match event:
-            case PodBound(uid):
-                self.pods.add(uid)
+            case PodsBound(uids):
+                self.pods.update(uids)
                 self.is_used, self._idle_since_s = True, None
             case PodGone(uid):
                 if uid in self.pods:

@@ -6,7 +6,7 @@ own API server, and only a few at a time: one that hangs holds up nobody else.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Collection, Coroutine, Generator
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,8 +43,8 @@ from syncer.vnodes.machine import (
     NodeVanished,
     NodeWritten,
     NothingToWrite,
-    PodBound,
     PodGone,
+    PodsBound,
     PolicyChanged,
     RemovalEnded,
     StepFailed,
@@ -127,7 +127,11 @@ class TenantVNodes:
 
     def pod_bound(self, node: str, pod_uid: str) -> None:
         """A super pod of the tenant is on this node."""
-        self._handle(node, self._get_or_add(node), PodBound(pod_uid))
+        self.pods_bound(node, (pod_uid,))
+
+    def pods_bound(self, node: str, pod_uids: Collection[str]) -> None:
+        """Super pods of the tenant are on this node."""
+        self._handle(node, self._get_or_add(node), PodsBound(pod_uids))
 
     def pod_gone(self, node: str, pod_uid: str) -> None:
         """A super pod of the tenant is no more."""

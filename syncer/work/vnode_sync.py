@@ -20,6 +20,7 @@ from syncer.tenant.session import TenantSession
 from syncer.vnodes.controller import VNodes
 from syncer.vnodes.desired import AgentAddress, VNodePolicy, agent_addresses, quota_resources
 from syncer.vnodes.super_nodes import AgentProbe
+from syncer.vnodes.tenant_vnodes import TenantVNodes
 
 # Nodes that are read in one step, of up to 30 us each.
 _NODES_AT_ONCE = 100
@@ -159,13 +160,16 @@ class VNodeSync:
         tenant = self.vnodes.add_tenant(session.tenant.key, session.client, policy)
         session.vnodes = tenant
         step = WorkStep()
+        bound: dict[str, list[str]] = {}
         for each in session.caches.super_objects("Pod"):
             if each is not None and each[1].node:
-                tenant.pod_bound(each[1].node, each[1].metadata.uid)
+                bound.setdefault(each[1].node, []).append(each[1].metadata.uid)
             if step.count():
+                _report_bound(tenant, bound)  # before others have a turn, in which one of them may go
                 yield
                 if session.vnodes is not tenant:
                     return
+        _report_bound(tenant, bound)
         nodes = session.caches.nodes.objects
         for key in list(nodes):
             if (node := nodes.get(key)) is None:
@@ -193,6 +197,12 @@ class VNodeSync:
         if session.vnodes is None:
             return Wait("VNodeNotReady", f"node {node} is not there yet")
         return await session.vnodes.ensure(node)
+
+
+def _report_bound(tenant: TenantVNodes, bound: dict[str, list[str]]) -> None:
+    """Report pods by the nodes that they are on: there are fewer of these."""
+    while bound:
+        tenant.pods_bound(*bound.popitem())
 
 
 def vnode_policy(policy: SyncPolicy | PolicyUnusable) -> VNodePolicy | None:

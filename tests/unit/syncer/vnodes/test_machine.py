@@ -23,8 +23,8 @@ from syncer.vnodes.machine import (
     NodeVanished,
     NodeWritten,
     NothingToWrite,
-    PodBound,
     PodGone,
+    PodsBound,
     PolicyChanged,
     RemovalEnded,
     StepFailed,
@@ -54,26 +54,36 @@ def _after(*events: VNodeEvent, is_covered: bool = False, facts: SuperNodeFacts 
     ("before", "event", "at_s", "action"),
     [
         ((), BindingAsked(), 0, ENQUEUE),
-        ((), PodBound("p"), 0, ENQUEUE),
+        ((), PodsBound(("p",)), 0, ENQUEUE),
         ((BindingAsked(), *WRITTEN), BindingAsked(), 0, None),
         ((BindingAsked(), StepFailed(WHY)), BindingAsked(), 0, None),
         ((BindingAsked(), StepFailed(WHY)), Tick(), FIRST_BACKOFF_S, ENQUEUE),
         ((BindingAsked(), StepFailed(WHY)), SuperNodeChanged(False), 0, ENQUEUE),
-        ((PodBound("p"), *WRITTEN), NodeVanished(), 0, ENQUEUE),
-        ((PodBound("p"), *WRITTEN), NodeDrifted(), 0, ENQUEUE),
-        ((PodBound("p"), *WRITTEN, NodeDrifted()), NodeMatches("n", 7), 0, None),
-        ((PodBound("p"), *WRITTEN), Tick(), 1e6, None),
-        ((PodBound("p"), *WRITTEN), TurnBegun(), 0, APPLY),
-        ((PodBound("p"), *WRITTEN, PodGone("p")), Tick(), IDLE_GRACE_S - 1, None),
-        ((PodBound("p"), *WRITTEN, PodGone("p")), Tick(), IDLE_GRACE_S, ENQUEUE),
-        ((PodBound("p"), *WRITTEN, PodGone("p")), TurnBegun(), IDLE_GRACE_S, REMOVE),
-        ((PodBound("p"), PodBound("q"), PodGone("p")), TurnBegun(), IDLE_GRACE_S, APPLY),
-        ((PodBound("p"), PodGone("p"), DeletionBegun(), NodeDeleted()), RemovalEnded(), IDLE_GRACE_S, FORGET),
-        ((PodBound("p"), PodGone("p"), DeletionBegun(), PodBound("q")), RemovalEnded(), IDLE_GRACE_S, None),
+        ((PodsBound(("p",)), *WRITTEN), NodeVanished(), 0, ENQUEUE),
+        ((PodsBound(("p",)), *WRITTEN), NodeDrifted(), 0, ENQUEUE),
+        ((PodsBound(("p",)), *WRITTEN, NodeDrifted()), NodeMatches("n", 7), 0, None),
+        ((PodsBound(("p",)), *WRITTEN), Tick(), 1e6, None),
+        ((PodsBound(("p",)), *WRITTEN), TurnBegun(), 0, APPLY),
+        ((PodsBound(("p",)), *WRITTEN, PodGone("p")), Tick(), IDLE_GRACE_S - 1, None),
+        ((PodsBound(("p",)), *WRITTEN, PodGone("p")), Tick(), IDLE_GRACE_S, ENQUEUE),
+        ((PodsBound(("p",)), *WRITTEN, PodGone("p")), TurnBegun(), IDLE_GRACE_S, REMOVE),
+        ((PodsBound(("p",)), PodsBound(("q",)), PodGone("p")), TurnBegun(), IDLE_GRACE_S, APPLY),
+        (
+            (PodsBound(("p",)), PodGone("p"), DeletionBegun(), NodeDeleted()),
+            RemovalEnded(),
+            IDLE_GRACE_S,
+            FORGET,
+        ),
+        (
+            (PodsBound(("p",)), PodGone("p"), DeletionBegun(), PodsBound(("q",))),
+            RemovalEnded(),
+            IDLE_GRACE_S,
+            None,
+        ),
         ((), TurnBegun(), 0, None),
         ((), TurnBegun(), IDLE_GRACE_S, REMOVE),
-        ((PodBound("p"), LeaseRenewed()), LeaseMade(), 0, ENQUEUE),
-        ((PodBound("p"),), LeaseMade(), 0, None),
+        ((PodsBound(("p",)), LeaseRenewed()), LeaseMade(), 0, ENQUEUE),
+        ((PodsBound(("p",)),), LeaseMade(), 0, None),
     ],
 )
 def test_what_an_event_leads_to(
@@ -95,7 +105,7 @@ def test_a_policy_that_covers_it_keeps_it_and_shows_it() -> None:
 
 
 def test_failures_have_longer_backoffs_up_to_the_longest() -> None:
-    machine = _after(PodBound("p"))
+    machine = _after(PodsBound(("p",)))
     at_s, waits = 0.0, []
     for _ in range(9):
         machine.handle(StepFailed(WHY), KNOWN, at_s, 1.0)
@@ -139,7 +149,7 @@ class _Surroundings:
             case 0:
                 self.was_used = True
                 self.pods.add(pod)
-                self.send(PodBound(pod))
+                self.send(PodsBound((pod,)))
             case 1:
                 self.pods.discard(pod)
                 self.send(PodGone(pod))
@@ -191,7 +201,7 @@ class _Surroundings:
             if may_fail and self._chance.random() < 0.3:
                 self.was_used = True
                 self.pods.add("late")
-                self.send(PodBound("late"))
+                self.send(PodsBound(("late",)))
             self.send(NodeDeleted())
             self.is_over = self.send(RemovalEnded()) is FORGET
             assert not (self.is_over and self.pods)

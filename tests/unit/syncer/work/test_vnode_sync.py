@@ -1,14 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 import asyncio
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from daemonkit.fairness.steps import STEP_OBJECTS
 from daemonkit.kube.resources import NODES, PODS, SERVICES
 from devkit.kube.storage import Object
+from syncer.caches.cached_object import CachedMetadata, CachedObject
 from syncer.config import VnAgentConfig
+from syncer.policy.sync_policy import SyncPolicy
 from syncer.vnodes.controller import VNodes
 from syncer.vnodes.desired import AgentAddress, VNodePolicy
 from syncer.vnodes.super_nodes import SuperNodes
+from syncer.work.vnode_sync import VNodeSync
 from tests.unit.syncer.worlds import synced_tenant
 
 pytestmark = pytest.mark.asyncio
@@ -70,3 +76,29 @@ def _addresses(nodes: SuperNodes, name: str) -> list[str]:
     vnode = nodes.desired(name, VNodePolicy())
     assert vnode is not None
     return [each["address"] for each in vnode["status"]["addresses"]]
+
+
+async def test_bound_pods_are_reported_before_others_have_a_turn() -> None:
+    """One that goes in that turn was reported after it had gone, and kept its vNode for good."""
+    reported: list[tuple[str, int]] = []
+    pods = [CachedObject(CachedMetadata(name=f"p{number}", uid=f"u{number}"), b"{}") for number in range(750)]
+    for number, pod in enumerate(pods):
+        pod.node = f"n{number % 2}"
+    tenant = SimpleNamespace(
+        pods_bound=lambda node, uids: reported.append((node, len(uids))),
+        mark_synced=lambda: reported.append(("synced", 0)),
+    )
+    caches = SimpleNamespace(
+        super_objects=lambda _: ((("Pod", "x", each.metadata.name), each) for each in pods),
+        nodes=SimpleNamespace(objects={}),
+    )
+    session: Any = SimpleNamespace(
+        last_known_policy=SyncPolicy(), tenant=SimpleNamespace(key="red"), client=None, caches=caches
+    )
+    sync: Any = SimpleNamespace(vnodes=SimpleNamespace(add_tenant=lambda *_: tenant))
+    steps = VNodeSync.attach(sync, session)
+    next(steps)
+    assert sorted(reported) == [("n0", STEP_OBJECTS // 2), ("n1", STEP_OBJECTS // 2)]
+    assert list(steps) == []
+    assert sorted(reported[2:4]) == [("n0", 125), ("n1", 125)]
+    assert reported[4:] == [("synced", 0)]
