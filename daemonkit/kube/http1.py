@@ -59,11 +59,19 @@ def request(method: str, target: str, params: Mapping[str, str], fields: str, bo
     """
     if not _TARGET.fullmatch(target):
         raise ValueError("the target of a request is not printable ASCII without spaces")
-    query = f"?{urlencode(params)}" if params else ""
+    query = f"?{_query(params)}" if params else ""
     head = f"{method} {target}{query} HTTP/1.1\r\n{fields}"
     if body is None:
         return f"{head}\r\n".encode("ascii")
     return f"{head}Content-Length: {len(body)}\r\n\r\n".encode("ascii") + body
+
+
+def _query(params: Mapping[str, str]) -> str:
+    """As `urlencode`, which takes long for names and values that have nothing to quote, as most have not."""
+    return "&".join(
+        f"{name}={value}" if (text := name + value).isalnum() and text.isascii() else urlencode({name: value})
+        for name, value in params.items()
+    )
 
 
 class Reply:

@@ -418,17 +418,18 @@ class Reflector(Generic[T]):
         A page may be as large as the server likes: other tasks run in between.
         """
         total_bytes = taken_bytes = slice_bytes = 0
+        decoder, part, has_filter = self._decoder, self._budget_part, self._include is not None
         for count, raw in enumerate(page.items, 1):
-            is_large = len(raw) > LARGE_BYTES
-            item = await in_steps(self._decoder.steps_of_item(raw)) if is_large else self._decoder.item(raw)
-            metadata = _metadata(item)
-            if self._is_included(metadata):
+            size = len(raw)
+            item = await in_steps(decoder.steps_of_item(raw)) if size > LARGE_BYTES else decoder.item(raw)
+            if has_filter and not self._is_included(metadata := _metadata(item)):
+                if self._is_filtered(metadata):
+                    filtered.setdefault(metadata.namespace, set()).add(metadata.name)
+            else:
                 items.append(item)
-                if self._budget_part is not None:
-                    slice_bytes += self._budget_part.size_of(item)
-            elif self._is_filtered(metadata):
-                filtered.setdefault(metadata.namespace, set()).add(metadata.name)
-            taken_bytes += len(raw)
+                if part is not None:
+                    slice_bytes += part.size_of(item)
+            taken_bytes += size
             if count % _SLICE_OBJECTS == 0 or taken_bytes > _SLICE_BYTES:
                 if self._budget_part is not None:
                     self._budget_part.note_listed(slice_bytes)

@@ -3,6 +3,7 @@ import contextlib
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 from hypothesis import given
@@ -43,6 +44,14 @@ def test_a_request_is_written_in_full() -> None:
     assert request("POST", "/x", {}, field_lines({"Host": "y"}), b"{}") == (
         b"POST /x HTTP/1.1\r\nHost: y\r\nContent-Length: 2\r\n\r\n{}"
     )
+
+
+@pytest.mark.parametrize("name", ["limit", "a b", "\u00e4", "a&b"])
+@pytest.mark.parametrize("value", ["5", "", "a=b&c", "!a,b", "\u00e4\u0661", "a b", "x\r\nY", "-"])
+def test_parameters_are_quoted(name: str, value: str) -> None:
+    params = {name: value, "watch": "1"}
+    sent = request("GET", "/api", params, "", None).partition(b" HTTP")[0]
+    assert sent == f"GET /api?{urlencode(params)}".encode()
 
 
 @pytest.mark.parametrize("target", ["/a b", "/a\r\nX: y", "/a\nb", "/a\0", "/\u00fc", "/\x7f", ""])
