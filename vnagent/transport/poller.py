@@ -185,11 +185,18 @@ class PollGroup:
         self._round = poller.rounds
         self._has_more = False
         if must_leave:
-            is_alone = self._turns_seen == poller.turns
-            poller.turns += 1  # it works, which is what others in debt look for
-            if is_alone:
-                self._turns_seen = poller.turns
+            self._count_as_work()
         return must_leave
+
+    def _count_as_work(self) -> None:
+        """It works without a turn, which is what others in debt look for."""
+        poller = self._poller
+        turns = poller.turns = poller.turns + 1
+        # Its own work is not what it leaves its events or its calls to.
+        if self._turns_seen == turns - 1:
+            self._turns_seen = turns
+        if self._turns_left == turns - 1:
+            self._turns_left = turns
 
     def use(self, account: Account) -> None:
         """Charge this account from now on."""
@@ -279,8 +286,11 @@ class PollGroup:
         self._charge(now_s - begun_s, now_s)
 
     def _end_calls(self, begun_s: float, now_s: float) -> None:
-        """Calls come before the events of an iteration, and are no turn of their own. What others did since
-        the last turn still pays for it, and the calls' own time does not."""
+        """Calls come before the events of an iteration, and are no turn of their own. Others that owe see
+        them. What others did since the last turn still pays for it, and the calls' own time does not."""
+        self._count_as_work()
+        if self._poller.last_group is not self:
+            self._poller.last_change_s = now_s
         self._seen_s += now_s - begun_s
         self._charge(now_s - begun_s, now_s)
 
