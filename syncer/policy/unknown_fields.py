@@ -55,9 +55,7 @@ def _unknown(kind: str, tenant: Object) -> Iterator[tuple[str, str]]:
             for name in value:
                 if name not in known:
                     yield f"{path}.{shown(name)}" if path else shown(name), f"{plain}.{shown(name)}"
-        if typed.keys().isdisjoint(value):
-            continue
-        for name in value:
-            if name in typed and (below := value[name]) is not None:
+        for name in filter(typed.__contains__, value):
+            if (below := value[name]) is not None:
                 where = f"{path}.{name}" if path else name
                 waiting.append((where, f"{plain}.{name}", typed[name], below))
