@@ -5,11 +5,12 @@ A client that reads logs reads the same ones again, with the same fields. The ca
 path. A head whose fields equal the last one's has valid fields; its parameters are parsed each time.
 """
 
+import re
 from typing import NamedTuple
 
 from tenancy.ownership import Owned, OwnerIndex
 from vnagent.core.head import RequestHead
-from vnagent.core.query import QueryError, parse_log_options
+from vnagent.core.query import QUERY_PATTERN, QueryError, parse_log_options
 from vnagent.core.requests import ContainerLogs
 
 # Pods whose logs one connection is remembered to have read.
@@ -17,6 +18,7 @@ MAX_ROUTES = 64
 # A longer path is not kept: idle connections would hold it.
 _MAX_TARGET_BYTES = 4096
 _VERSION = b" HTTP/1.1"
+_QUERY = re.compile(QUERY_PATTERN.encode())
 
 
 class LogRoute(NamedTuple):
@@ -48,9 +50,11 @@ class LogRouteCache:
         route = self._routes.get(line)
         if route is None:
             return None
+        if not _QUERY.fullmatch(query):
+            return None
         try:
             options, is_follow = parse_log_options(query.decode("ascii"))
-        except (QueryError, UnicodeDecodeError):
+        except QueryError:
             return None
         names, pod = route
         return LogRoute(ContainerLogs(*names, options, is_follow), pod)

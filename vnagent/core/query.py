@@ -15,6 +15,9 @@ from urllib.parse import quote_plus
 # kubectl sends a few dozen at most; a command line of this many words is an attack on memory.
 MAX_PARAMETERS = 1000
 
+# RFC 3986, 3.4, without `;`. What has another character is no request target.
+QUERY_PATTERN = r"[A-Za-z0-9._~!$&'()*+,=:@/?%\-]*+"
+
 _BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _COUNT = re.compile(r"[0-9]{1,18}")
 # RFC 3339, 5.6, upper case as Kubernetes writes it.

@@ -24,6 +24,7 @@ from tenancy.names import (
 )
 from vnagent.core.head import RequestHead
 from vnagent.core.query import (
+    QUERY_PATTERN,
     QueryError,
     parse_log_options,
     parse_page_options,
@@ -174,7 +175,7 @@ _POD_ENDPOINTS: Final = {
 
 # Names in Kubernetes paths have no percent, semicolon or backslash; with one, two parsers may read two
 # paths.
-_QUERY = r"(?:\?([A-Za-z0-9._~!$&'()*+,=:@/?%\-]*+))?"
+_QUERY = rf"(?:\?({QUERY_PATTERN}))?"
 _TARGET = re.compile(r"(/[A-Za-z0-9._~!$&'()*+,=:@/\-]*+)" + _QUERY)
 # Most requests, in one match; others are parsed segment by segment.
 _LOGS_TARGET = re.compile(

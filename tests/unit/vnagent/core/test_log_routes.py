@@ -4,7 +4,7 @@
 import pytest
 
 from tenancy.ownership import Owned, OwnerIndex
-from vnagent.core.head import parse_request_head
+from vnagent.core.head import HeadError, parse_request_head
 from vnagent.core.log_routes import MAX_ROUTES, LogRoute, LogRouteCache
 from vnagent.core.requests import ContainerLogs, parse
 
@@ -49,6 +49,18 @@ def test_a_known_path_is_found_with_its_own_parameters() -> None:
 )
 def test_any_other_head_is_parsed_in_full(other: bytes) -> None:
     assert filled().find(other, PREVIOUS, INDEX) is None
+
+
+@pytest.mark.parametrize("code", range(256))
+def test_a_query_has_the_characters_of_a_target(code: int) -> None:
+    """Each byte in a query: found are the requests that a connection without routes has, too."""
+    first = head("/containerLogs/web/shop/app?x@").replace(b"@", bytes([code]))
+    found = filled().find(first, PREVIOUS, INDEX)
+    try:
+        parsed = parse(parse_request_head(first))
+    except HeadError:
+        parsed = None
+    assert (found and found.request) == (parsed if isinstance(parsed, ContainerLogs) else None)
 
 
 def test_a_first_head_is_parsed_in_full() -> None:
