@@ -141,8 +141,8 @@ class Connection(asyncio.BufferedProtocol):
         """Wait until the peer has proved who it is. Raises OSError (ssl.SSLError among them)."""
         while not self._is_handshake_done:
             # Before the end: an alert may stand in front of it.
-            if self._tls is not None and (size := self._take_piece()):
-                self._handshake_bytes += size
+            if self._tls is not None and self._received:
+                self._handshake_bytes += self._in.write(self._piece())
                 self._continue_handshake(self._tls)
                 await asyncio.sleep(0)
             elif self._error is not None:
@@ -174,8 +174,7 @@ class Connection(asyncio.BufferedProtocol):
             self._begin_turn()
         self._turn_reads += 1
         while True:
-            data = self._next()
-            if data:
+            if (self._received or self._has_rest_of_handshake) and (data := self._next()):
                 return data
             if self._received and not self._is_closed_by_peer:
                 if asyncio.get_running_loop().time() >= until:
@@ -292,11 +291,12 @@ class Connection(asyncio.BufferedProtocol):
     # ---- what is received
 
     def _next(self) -> bytes:
-        """The bytes of the next piece; empty if there are none yet."""
+        """The bytes of the next piece; empty if it has none of them yet."""
         if self._tls is None:
             return bytes(self._piece())
-        if self._is_closed_by_peer or not (self._take_piece() or self._has_rest_of_handshake):
+        if self._is_closed_by_peer:
             return b""
+        self._in.write(self._piece())
         self._has_rest_of_handshake = False
         return self._decrypted(self._tls)
 
@@ -307,8 +307,7 @@ class Connection(asyncio.BufferedProtocol):
         else:
             piece = bytes(memoryview(self._received)[:PIECE_BYTES])
             del self._received[: len(piece)]
-        if piece:
-            self._waiting.note_waiting(-len(piece))
+        self._waiting.note_waiting(-len(piece))
         if self._is_paused and self._transport is not None:
             low = 0 if self._waiting.is_short else LOW_BYTES
             if len(self._received) <= low:
@@ -319,12 +318,6 @@ class Connection(asyncio.BufferedProtocol):
     def _forget_received(self) -> None:
         self._waiting.note_waiting(-len(self._received))
         self._received = bytearray()
-
-    def _take_piece(self) -> int:
-        """Give OpenSSL a piece, if there is one; returns its size."""
-        piece = self._piece()
-        self._in.write(piece)
-        return len(piece)
 
     # ---- TLS
 
