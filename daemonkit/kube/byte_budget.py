@@ -5,7 +5,7 @@ A tenant decides what its API server answers: lists without an end, and objects 
 is bounded for each server, so that one cannot use up the memory of all.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Generic, TypeVar
 
 from daemonkit.kube.resources import KubeObject
@@ -141,6 +141,10 @@ class ByteBudget(Generic[T]):
             return OBJECT_BYTES + sum(map(len, texts))
         return OBJECT_BYTES + self._size_of(item)
 
+    def size_of_all(self, objects: Collection[T]) -> int:
+        """The bytes of objects that were decoded."""
+        return OBJECT_BYTES * len(objects) + sum(map(self._size_of, objects))
+
     def note_added(self, size_bytes: int) -> bool:
         """Add what events brought to a part; returns whether that is so much that it is to be checked."""
         self._added_bytes += size_bytes
@@ -253,7 +257,8 @@ class BudgetPart(Generic[T]):
     def note_pending(self, size_bytes: int) -> None:
         """Note what a watch holds of a line. Raises OverBudgetError if that is too much."""
         more_bytes, self.pending_bytes = size_bytes - self.pending_bytes, size_bytes
-        self._note()
+        if more_bytes:  # most pieces end with a line
+            self._note()
         if more_bytes <= 0:
             return
         if self._budget.note_added(more_bytes):
@@ -272,9 +277,9 @@ class BudgetPart(Generic[T]):
 
     def count(self) -> None:
         """Count what is held."""
-        size_of = self._budget.size_of
-        self._held_bytes = sum(map(size_of, self._store.objects.values()))
-        self._held_bytes += sum(map(size_of, self._store.decode_failures.values())) + self._latest_bytes
+        budget, store = self._budget, self._store
+        failed_bytes = sum(map(budget.size_of, store.decode_failures.values()))
+        self._held_bytes = budget.size_of_all(store.objects.values()) + failed_bytes + self._latest_bytes
         self._uncounted_bytes = 0
         self._note()
 

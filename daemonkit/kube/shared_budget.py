@@ -43,6 +43,7 @@ class SharedBudget:
         self, limit_bytes: int, elsewhere_bytes: Callable[[], int] = lambda: 0, *, member_bytes: int = 0
     ) -> None:
         self.limit_bytes = limit_bytes
+        self._open_bytes = limit_bytes - limit_bytes // _KEPT
         self._elsewhere_bytes = elsewhere_bytes
         self._member_bytes = member_bytes
         self._members: dict[Member, None] = {}
@@ -116,10 +117,6 @@ class SharedBudget:
         return (
             "the memory of the process is used up: others are to give back what they have beyond their shares"
         )
-
-    @property
-    def _open_bytes(self) -> int:
-        return self.limit_bytes - self.limit_bytes // _KEPT
 
     def _is_within(self, limit_bytes: int, more_bytes: int = 0) -> bool:
         return self.total_bytes() + more_bytes <= limit_bytes
