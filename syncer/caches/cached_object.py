@@ -157,6 +157,7 @@ class CachedObject:
 
     __slots__ = (
         "_is_compressed",
+        "_metadata_bytes",
         "addresses",
         "body",
         "claim_namespace",
@@ -181,6 +182,7 @@ class CachedObject:
         self.addresses: tuple[str, ...] = ()
         self.verified_with: str | None = None
         self._is_compressed = False
+        self._metadata_bytes: int | None = None  # counted when it is asked for
 
     @property
     def version(self) -> str:
@@ -188,13 +190,21 @@ class CachedObject:
 
     @property
     def size_bytes(self) -> int:
-        """What it takes, at most: of what stands beside the body a server bounds nothing."""
+        """What it takes, at most: of what stands beside the body a server bounds nothing.
+
+        A body is compressed later; what stands beside it stays as it was parsed.
+        """
+        beside = self._metadata_bytes
+        if beside is None:
+            beside = self._metadata_bytes = self._count_metadata()
+        return len(self.body) + beside
+
+    def _count_metadata(self) -> int:
         own = self.metadata
         texts = own.name, own.namespace, own.uid, own.resource_version, self.node, self.tenant_uid
-        size = len(self.body) + len(self.claim_namespace) + sum(map(len, texts))
-        if addresses := self.addresses:
-            size += _ADDRESS_BYTES * len(addresses) + sum(map(len, addresses))
-        return size
+        addresses = self.addresses
+        size = len(self.claim_namespace) + sum(map(len, texts))
+        return size + _ADDRESS_BYTES * len(addresses) + sum(map(len, addresses))
 
     def load(self) -> Object:
         """A copy of the object, for one reader."""
