@@ -122,7 +122,7 @@ class FencedClient:
 
     def _note_held(self, size_bytes: int) -> None:
         """Raises UnreachableError if there is no memory for it: the write is tried again."""
-        if self._held is None:
+        if self._held is None or not size_bytes:
             return
         try:
             self._held.note_received(size_bytes)
