@@ -29,8 +29,8 @@ _FEW_CHUNKS = 16
 _FREE_LINE_BYTES = 64 << 10
 
 _TARGET = re.compile(r"[!-~]++")
-_STATUS_LINE = re.compile(rb"HTTP/1\.([01]) ([1-5][0-9][0-9])(?: [\t -~\x80-\xff]*)?")
-_FIELD = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*+([\t -~\x80-\xff]*+)")
+_STATUS_LINE = re.compile(r"HTTP/1\.([01]) ([1-5][0-9][0-9])(?: [\t -~\x80-\xff]*)?")
+_FIELD = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*+([\t -~\x80-\xff]*+)")
 _SIZE = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;.*)?")
 
 
@@ -135,14 +135,14 @@ class Reply:
             if end < 0:
                 self._searched = max(0, len(self._pending) - 3)
                 return b""
-            lines = bytes(self._pending[:end]).split(b"\r\n")
+            lines = self._pending[:end].decode("latin-1").split("\r\n")
             del self._pending[: end + 4]
             self._searched = 0
             self._read_head(lines)
         rest, self._pending = bytes(self._pending), bytearray()
         return rest
 
-    def _read_head(self, lines: list[bytes]) -> None:
+    def _read_head(self, lines: list[str]) -> None:
         status_line = _STATUS_LINE.fullmatch(lines[0])
         if status_line is None:
             raise HttpError("no HTTP/1.1 reply")
@@ -153,7 +153,7 @@ class Reply:
             field = _FIELD.fullmatch(line)
             if field is None:
                 raise HttpError("a malformed header field")
-            name, value = field[1].decode("ascii").lower(), field[2].decode("latin-1").strip(" \t")
+            name, value = field[1].lower(), field[2].strip(" \t")
             fields[name] = f"{fields[name]}, {value}" if name in fields else value
         status = int(status_line[2])
         if status == 101:
@@ -163,7 +163,7 @@ class Reply:
             if self._interim_replies > MAX_INTERIM_REPLIES:
                 raise HttpError(f"more than {MAX_INTERIM_REPLIES} interim replies")
             return
-        self._frame(status, fields, is_old=status_line[1] == b"0")
+        self._frame(status, fields, is_old=status_line[1] == "0")
         self.head = Head(status, fields)
 
     def _frame(self, status: int, fields: Mapping[str, str], *, is_old: bool) -> None:
@@ -199,7 +199,7 @@ class Reply:
     def _chunks(self, data: bytes) -> list[bytes]:
         found: list[bytes] = []
         at = 0
-        while at < len(data) or self._is_at_end_of_chunk:
+        while at < len(data):
             if self._left:
                 part = data[at : at + self._left]
                 at += len(part)
@@ -207,7 +207,10 @@ class Reply:
                 self._chunked_bytes += len(part)
                 found.append(part)
                 if not self._left:
-                    self._is_at_end_of_chunk = True
+                    if data.startswith(b"\r\n", at):  # most chunks come as a whole
+                        at += 2
+                    else:
+                        self._is_at_end_of_chunk = True
                 continue
             line, at = self._line(data, at)
             if line is None:
