@@ -177,6 +177,10 @@ class Reflector(Generic[T]):
         self._rng = rng
         self._decoder = EventDecoder(kind, transform, limits_of(resource), kept)
         self._store: Store[T] = Store()
+        self.objects: Mapping[Key, T] = self._store.objects
+        """The live objects, read only. Take a copy before the next await."""
+        self.decode_failures: Mapping[Key, DecodeFailed] = self._store.decode_failures
+        """The objects that exist and do not decode or are too large, with UID and reason. Read only."""
         self._budget_part = None if budget is None else budget.part(self._store)
         self._confirmed_at: float | None = None
         self._lists = 0
@@ -199,19 +203,9 @@ class Reflector(Generic[T]):
         return ",".join([str(self._resource), *self._selectors.values()])
 
     @property
-    def objects(self) -> Mapping[Key, T]:
-        """The live objects, read only. Take a copy before the next await."""
-        return self._store.objects
-
-    @property
     def undecodable(self) -> Mapping[Key, str]:
         """The objects that exist and do not decode or are too large, with the reason."""
         return self._store.undecodable
-
-    @property
-    def decode_failures(self) -> Mapping[Key, DecodeFailed]:
-        """The objects that exist and do not decode or are too large, with UID and reason."""
-        return self._store.decode_failures
 
     @property
     def filtered(self) -> Mapping[str, Collection[str]]:
