@@ -12,7 +12,7 @@ from daemonkit.fairness.scheduler import Account
 from daemonkit.fairness.steps import WorkStep, in_steps
 from daemonkit.kube.byte_budget import OBJECT_BYTES
 from daemonkit.kube.reflector import Reflector, Timing, Transport
-from daemonkit.kube.resources import NODES, PODS, SECRETS, SERVICES, Key
+from daemonkit.kube.resources import NODES, PODS, SECRETS, Key
 from daemonkit.kube.store import Added, Change, DecodeFailed, Deleted, Modified, UndecodableDeleted
 from daemonkit.kube.watch import BoundedParser
 from daemonkit.tasks import Tasks
@@ -45,6 +45,7 @@ from tenancy.super_namespaces import SuperNamespaceOwner, owner_of
 _REPORTED_AT_ONCE = 100
 # Of these the super cluster, or the syncer beside its own labels, has objects without our labels that matter.
 _WITHOUT_LABELS = frozenset({"Namespace", "ServiceAccount", "Event", "PersistentVolume"})
+_POD, _SERVICE = "Pod", "Service"
 # What says where a tenant's API server is.
 _WITH_ADDRESSES = frozenset({"services", "endpoints"})
 _IN_NAMESPACES = frozenset({Scope.NAMESPACED, Scope.SYSTEM})
@@ -153,7 +154,8 @@ class SuperCaches:
         unreadable = unreadable_keys(changes)
         self._note_names(kind, changes)
         self._stored_objects.changed(sync, changes)
-        if sync.kind.resource.plural in _WITH_ADDRESSES:
+        has_addresses = sync.kind.resource.plural in _WITH_ADDRESSES
+        if has_addresses:
             self.addresses.control_planes_changed(changes)
         if sync.scope is Scope.NAMESPACE:
             self._namespaces_changed(changes, unreadable)
@@ -162,7 +164,7 @@ class SuperCaches:
             if isinstance(change, DecodeFailed):
                 continue
             if isinstance(change, UndecodableDeleted):
-                if sync.kind.resource == PODS:
+                if kind == _POD:
                     self.addresses.unreadable_pod_deleted(change.key)
                 self._unreadable_deleted(sync, change.key, is_relisting=is_relisting)
                 continue
@@ -174,14 +176,14 @@ class SuperCaches:
                     is_held = self.events.changed(change)
                     if not is_held and not (isinstance(change, Deleted) and namespace in self._owner_of):
                         continue
-                if sync.kind.resource == SERVICES:
+                if kind == _SERVICE:
                     self.services.changed(namespace, name, is_there=not isinstance(change, Deleted))
-                elif sync.kind.resource == PODS:
+                elif kind == _POD:
                     self.addresses.pod_changed(change, is_unreadable=is_unreadable)
                     before = "" if isinstance(change, Added) else change.old.drain_node
                     after = "" if isinstance(change, Deleted) else change.value.drain_node
                     self._drained_nodes.pod_moved(namespace, before, after)
-                if sync.kind.resource.plural in _WITH_ADDRESSES and namespace not in self._owner_of:
+                if has_addresses and namespace not in self._owner_of:
                     self._on_change(SuperChange(API_SERVER, namespace, "", ""))
                 if isinstance(change, Deleted):
                     if is_unreadable:
