@@ -48,8 +48,9 @@ class TenantMemory:
 
     def note_queued(self, count: int) -> None:
         """So many items of the tenant wait in the queue: what comes and goes leaves one each time."""
-        self.budget.held_changed((count - self._queued) * QUEUED_BYTES)
-        self._queued = count
+        if count != self._queued:
+            self.budget.held_changed((count - self._queued) * QUEUED_BYTES)
+            self._queued = count
 
     @property
     def problem(self) -> Failure | None:
