@@ -31,7 +31,7 @@ class OwnedNamespaces:
         self, of: HasTenant, super_cluster: SuperCaches, keys: Callable[[], Collection[str]] = tuple
     ) -> None:
         self._of = of
-        self._super = super_cluster
+        self._owner_of = super_cluster.owners.by_namespace
         self._keys = keys
         self._super_names: dict[str, str | None] = {}
 
@@ -64,7 +64,7 @@ class OwnedNamespaces:
 
     def owner(self, super_namespace: str) -> SuperNamespaceOwner | None:
         """For which namespace of this tenant a super namespace stands; None if it is not this tenant's."""
-        found = self._super.owners.by_namespace.get(super_namespace)
+        found = self._owner_of.get(super_namespace)
         if not isinstance(found, SuperNamespaceOwner):
             return None
         tenant = self._of.tenant
