@@ -87,6 +87,7 @@ HARMLESS_WITHOUT: tuple[tuple[str, str], ...] = (
 )
 
 # Of one kind, and judged by its own rules.
+_NONE_JUDGED = frozenset[str]()
 _JUDGED: dict[str, frozenset[str]] = {
     "Ingress": frozenset({"kubernetes.io/ingress.class"}),
     "PersistentVolumeClaim": frozenset({"volume.beta.kubernetes.io/storage-class"}),
@@ -94,7 +95,6 @@ _JUDGED: dict[str, frozenset[str]] = {
 _HARMLESS = Patterns(tuple(key for key, _ in HARMLESS))
 _UNREPORTED = Patterns(tuple(key for key, _ in UNREPORTED))
 _HARMLESS_WITHOUT = Patterns(tuple(key for key, _ in HARMLESS_WITHOUT))
-_SECTIONS = {"Pod": "pods", "Service": "services", "Ingress": "ingresses"}
 _REACHABLE_TYPES = ("NodePort", "LoadBalancer")
 
 
@@ -169,23 +169,18 @@ def is_of_any(key: str, domains: tuple[str, ...]) -> bool:
 
 def rules_for(kind: str, policy: SyncPolicy, opaque_domains: tuple[str, ...], *, is_open: bool) -> KeyRules:
     """The rules for a kind."""
-    section = _SECTIONS.get(kind, "metadata")
-    own, refused = NO_NAMES, NO_NAMES
+    own, refused, field = NO_NAMES, NO_NAMES, "metadata.allowedAnnotations"
     if kind == "Pod":
-        own, refused = policy.pods.allowed_annotations, policy.pods.denied_annotations
+        pods, field = policy.pods, "pods.allowedAnnotations"
+        own, refused = pods.allowed_annotations, pods.denied_annotations
     elif kind == "Service":
-        own, refused = policy.services.allowed_annotations, policy.services.denied_annotations
+        services, field = policy.services, "services.allowedAnnotations"
+        own, refused = services.allowed_annotations, services.denied_annotations
     elif kind == "Ingress":
-        own, refused = policy.ingresses.allowed_annotations, policy.ingresses.denied_annotations
-    return KeyRules(
-        policy.metadata,
-        own,
-        refused,
-        _JUDGED.get(kind, frozenset()),
-        f"{section}.allowedAnnotations",
-        opaque_domains,
-        is_open,
-    )
+        ingresses, field = policy.ingresses, "ingresses.allowedAnnotations"
+        own, refused = ingresses.allowed_annotations, ingresses.denied_annotations
+    judged = _JUDGED.get(kind, _NONE_JUDGED)
+    return KeyRules(policy.metadata, own, refused, judged, field, opaque_domains, is_open)
 
 
 def is_open(kind: str, tenant: Object) -> bool:
