@@ -60,16 +60,14 @@ class LineSplitter:
 
         Raises GarbageError when a line exceeds the bound, or for a stream of blank ones.
         """
-        head, *ends = chunk.split(b"\n")
-        self._pending += head
-        if len(self._pending) > self._max_line_bytes:
+        *lines, rest = chunk.split(b"\n")
+        if lines and self._pending:
+            self._pending += lines[0]
+            lines[0] = bytes(self._pending)
+            self._pending = bytearray()
+        self._pending += rest
+        if max(map(len, (*lines, self._pending))) > self._max_line_bytes:
             raise GarbageError(f"an event of more than {self._max_line_bytes} bytes")
-        if not ends:
-            return []
-        if max(map(len, ends)) > self._max_line_bytes:
-            raise GarbageError(f"an event of more than {self._max_line_bytes} bytes")
-        lines = [bytes(self._pending), *ends]
-        self._pending = bytearray(lines.pop())
         found = [line for line in lines if line and not line.isspace()]
         self._blank_lines += len(lines) - len(found)
         if self._blank_lines > MAX_BLANK_LINES:
