@@ -168,8 +168,8 @@ class Reply:
 
     def _frame(self, status: int, fields: Mapping[str, str], *, is_old: bool) -> None:
         """How the body ends (RFC 9112, 6.3)."""
-        options = [option.strip().lower() for option in fields.get("connection", "").split(",")]
-        self.is_reusable = not is_old and "close" not in options
+        options = fields.get("connection", "").lower().split(",")
+        self.is_reusable = not is_old and "close" not in map(str.strip, options)
         length, coding = fields.get("content-length"), fields.get("transfer-encoding")
         if coding is not None and (length is not None or coding.lower() != "chunked" or is_old):
             raise HttpError("a transfer coding that is not plainly chunked")
