@@ -29,6 +29,7 @@ MAX_WOKEN = 32
 MAX_LOOKUPS = 200_000
 
 _NOTHING: frozenset[Lookup] = frozenset()
+_NONE_WOKEN: frozenset[SyncKey] = frozenset()
 
 
 class Waits:
@@ -102,6 +103,8 @@ class Waits:
                 self._pending.append(self._waiters.pop(lookup))
             else:
                 found |= waiters
+        if not found:
+            return _NONE_WOKEN
         for each in found:
             self.forget(each)
         self._woken |= found
