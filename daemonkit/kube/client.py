@@ -173,6 +173,8 @@ class _OpenReply:
                 if received is not None:
                     # In parts, and then as a whole beside them.
                     received.note_received(2 * more_bytes)
+                if self.reply.is_complete:
+                    break
             return b"".join(parts)
         except OverBudgetError as error:
             raise AnswerTooLargeError(str(error)) from None
