@@ -349,7 +349,8 @@ class Connection(asyncio.BufferedProtocol):
             self._flush()  # the alert
             self.close()
             raise
-        self._flush()
+        if self._out.pending:  # seldom: what TLS itself answers
+            self._flush()
         found = b"".join(parts)
         # A piece without any bytes counts as a record too: it has what OpenSSL answers, or nothing whole.
         self._records += max(1, len(parts))
