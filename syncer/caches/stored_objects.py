@@ -36,14 +36,13 @@ class StoredObjects:
         if kind == EVENT or scope not in _COUNTED:
             return
         for change in changes:
-            before, after = 0, 0
             match change:
-                case Added():
-                    after = change.value.json_bytes
-                case Modified():
-                    before, after = change.old.json_bytes, change.value.json_bytes
-                case Deleted():
-                    before = change.old.json_bytes
+                case Added(_, value):
+                    count, more_bytes = 1, value.json_bytes
+                case Modified(_, old, value):
+                    count, more_bytes = 0, value.json_bytes - old.json_bytes
+                case Deleted(_, value):
+                    count, more_bytes = -1, -value.json_bytes
                 case DecodeFailed():
                     where = change.key[1] if scope is Scope.NAMESPACE else change.key[0]
                     self._note_unreadable(kind, change.key, where, change.size_bytes)
@@ -54,12 +53,11 @@ class StoredObjects:
             namespace, name = change.key
             if self._unreadable:
                 self._end_unreadable(kind, change.key)
-            count = isinstance(change, Added) - isinstance(change, Deleted)
             if scope is Scope.NAMESPACE:
                 namespace = name
-            elif (change.old if isinstance(change, Deleted) else change.value).is_pod_tokens:
+            elif value.is_pod_tokens:
                 count = 0
-            self._totals.add(namespace, kind, count, after - before)
+            self._totals.add(namespace, kind, count, more_bytes)
 
     def _volumes_changed(self, kind: str, changes: Sequence[Change[CachedObject]]) -> None:
         # Of one that cannot be read any more the end stands before that, with what it last was.
