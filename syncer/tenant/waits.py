@@ -60,8 +60,9 @@ class Waits:
     def note(self, item: SyncKey, looked: Iterable[Lookup]) -> None:
         """An object was planned, with these; nothing that was noted before counts any more."""
         found = frozenset(looked)
-        if found and not self._pending and self._looked.get(item) == found:
-            return  # what is woken looks at nothing
+        is_same = found == self._looked.get(item, _NOTHING)
+        if is_same and not self._pending and item not in self._woken:
+            return
         self._end_wake(item)
         before = self._looked.pop(item, _NOTHING)
         self._total -= len(before)
