@@ -512,7 +512,11 @@ class Reflector(Generic[T]):
                     event = self._decoder.line(line)
                 if isinstance(event, Failed):
                     raise ApiError(event.status, event.status.retry_after_s)
-                if isinstance(event, Bookmark) or self._is_included(metadata := _metadata(event)):
+                if (
+                    self._include is None
+                    or isinstance(event, Bookmark)
+                    or self._include(metadata := _metadata(event))
+                ):
                     changes += self._store.apply(event)
                 else:
                     changes += self._store.apply(Removed(metadata))
