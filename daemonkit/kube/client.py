@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol
+from typing import NamedTuple, Protocol
 from urllib.parse import urlsplit
 
 import msgspec
@@ -88,8 +88,7 @@ class DeadlineError(UnreachableError):
     """Nothing came in time."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Idle:
+class _Idle(NamedTuple):
     """A connection that may serve another request, for the same server with the same context."""
 
     server: str
