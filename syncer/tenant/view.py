@@ -9,7 +9,6 @@ from syncer.caches.super_change import API_SERVER, CLUSTER_NETWORKS, DRAIN, NODE
 from syncer.caches.super_cluster import SuperCaches
 from syncer.core.objects import Object
 from syncer.core.plan import Side, Wait
-from syncer.core.tenant_cluster import TenantCluster
 from syncer.core.unknown import Unknown
 from syncer.core.view import PodFacts, SyncSettings
 from syncer.kinds import unknown_policy
@@ -62,6 +61,9 @@ class TenantView:
         self, session: TenantObjects, super_cluster: SuperCaches, kinds: Mapping[str, KindSync]
     ) -> None:
         self._session = session
+        self.tenant, self.settings = session.tenant, session.settings
+        self.policy = session.last_policy
+        """The policy; without one the last, for objects that are in the super cluster already."""
         self._super = super_cluster
         self._kinds = kinds
         self.looked: set[Lookup] = set()
@@ -70,22 +72,9 @@ class TenantView:
         """What was looked up, is there and cannot be read."""
 
     @property
-    def tenant(self) -> TenantCluster:
-        return self._session.tenant
-
-    @property
-    def policy(self) -> SyncPolicy:
-        """The policy; without one the last, for objects that are in the super cluster already."""
-        return self._session.last_policy
-
-    @property
     def policy_wait(self) -> Wait | None:
         problem = self._session.last_known_policy
         return None if isinstance(problem, SyncPolicy) else unknown_policy.wait_for(problem)
-
-    @property
-    def settings(self) -> SyncSettings:
-        return self._session.settings
 
     def in_tenant(self, kind: str, namespace: str, name: str) -> Object | Unknown | None:
         self.looked.add((Side.TENANT, kind, namespace, name))
