@@ -88,7 +88,7 @@ class SharedBudget:
     @property
     def is_short(self) -> bool:
         """Whether only members below their shares get more."""
-        return not self._is_within(self._open_bytes)
+        return self.total_bytes() > self._open_bytes
 
     def refusal(self, member: Member, more_bytes: int = 0) -> str:
         """Why a member may not have so much more, for its own eyes; empty if it may.
