@@ -127,6 +127,11 @@ class FairQueue(Generic[T]):
         return sum(len(each.ready) + len(each.low_priority) for each in self._sub_queues.values())
 
     @property
+    def has_ready(self) -> bool:
+        """Whether `get` has an item at once, whatever the time is."""
+        return len(self._turns) > 0
+
+    @property
     def in_flight(self) -> int:
         return self._in_flight
 

@@ -47,7 +47,7 @@ class WorkQueue:
         """Queue an item of an attached tenant; nothing happens if it is queued already."""
         if self._sessions.get(session.tenant.key) is session:
             self._queue.add(session.tenant.key, item, self._now(), is_low_priority=is_low_priority)
-            self._woken.set()
+            self._wake()
 
     def add_after(self, session: TenantSession, item: SyncKey, delay_s: float) -> None:
         """Queue an item later."""
@@ -69,8 +69,11 @@ class WorkQueue:
                 self._queue.done(found.tenant, found.item)
                 continue
             due = self._queue.next_due_s()
+            if due is None:
+                await self._woken.wait()
+                continue
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(None if due is None else max(0.0, due - now)):
+                async with asyncio.timeout(max(0.0, due - now)):
                     await self._woken.wait()
 
     def retry(
@@ -98,8 +101,13 @@ class WorkQueue:
     def done(self, session: TenantSession, item: SyncKey) -> None:
         """End an item that `get` gave."""
         self._queue.done(session.tenant.key, item)
-        self._woken.set()
+        self._wake()
         self._ended.set()
+
+    def _wake(self) -> None:
+        """Have `get` look again, if it would find something."""
+        if self._queue.has_ready:
+            self._woken.set()
 
     def depths(self, session: TenantSession) -> Depths:
         """What the items of a tenant wait for."""

@@ -174,6 +174,7 @@ class FairQueueMachine(RuleBasedStateMachine):
         due = [due_s for each in self.tenants.values() for due_s, _ in each.delayed.values()]
         assert self.queue.next_due_s() == min(due, default=None)
         assert len(self.queue) == sum(each.depths.ready for each in self.tenants.values())
+        assert self.queue.has_ready == any(each.is_waiting for each in self.tenants.values())
         assert self.queue.in_flight == sum(len(each.in_flight) for each in self.tenants.values())
         for name, each in self.tenants.items():
             if not each.is_waiting:

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 import asyncio
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 from daemonkit.metrics import Histogram
+from daemonkit.tasks import Tasks
 from syncer.metrics import TENANT_CLASSES
 from syncer.work.queue import WorkQueue
 
@@ -43,3 +45,39 @@ def test_depths_and_waits_are_those_of_classes() -> None:
         "high": (1, 2.0),
     }
     assert queue.totals()["default", "inFlight"] == 2.0
+
+
+def test_who_waits_is_resumed_for_an_item_alone() -> None:
+    """An item that ends wakes nobody, unless it was added again meanwhile."""
+    looks: list[float] = []
+    tenant, item = session("a", 1), ("Pod", "x", "1")
+
+    def now() -> float:
+        looks.append(0.0)
+        return 0.0
+
+    async def count(queue: WorkQueue, change: Callable[[], None]) -> int:
+        looks.clear()
+        change()
+        for _ in range(5):
+            await asyncio.sleep(0)
+        return len(looks)
+
+    async def work() -> None:
+        queue = WorkQueue(now, lambda: 0.5, {each: Histogram((1.0,)) for each in TENANT_CLASSES})
+        tasks = Tasks("test")
+        queue.attach(tenant)
+        queue.add(tenant, item)
+        await queue.get()
+        waiting = tasks.spawn(queue.get(), "get")
+        assert await count(queue, lambda: None) == 1
+        assert await count(queue, lambda: queue.done(tenant, item)) == 0
+        assert await count(queue, lambda: queue.add(tenant, item)) == 2  # `add` looks at the clock, too
+        assert waiting.done()
+        waiting = tasks.spawn(queue.get(), "get")
+        assert await count(queue, lambda: queue.add(tenant, item)) == 2  # it is in flight
+        assert not waiting.done()
+        assert await count(queue, lambda: queue.done(tenant, item)) == 1
+        assert waiting.done()
+
+    asyncio.run(work())
