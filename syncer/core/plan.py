@@ -7,7 +7,8 @@ has a UID, or is a creation.
 """
 
 import enum
-from dataclasses import dataclass
+
+import msgspec
 
 from syncer.core.objects import Object, SyncedKind
 
@@ -21,8 +22,7 @@ SIDES = tuple(Side)
 """To iterate over the class itself takes ten times as long, which counts where it is done for each event."""
 
 
-@dataclass(frozen=True, slots=True)
-class Create:
+class Create(msgspec.Struct, frozen=True):
     """Create `body`, whose metadata has name and, if it is namespaced, namespace (of that side).
 
     An existing object is no success: the object is planned again, with the one that was found.
@@ -33,8 +33,7 @@ class Create:
     body: Object
 
 
-@dataclass(frozen=True, slots=True)
-class Patch:
+class Patch(msgspec.Struct, frozen=True):
     """Apply a JSON merge patch to the object of this UID, or to its `subresource`.
 
     A strategic merge patch where `is_strategic`: for lists that others write too, by their merge key.
@@ -54,8 +53,7 @@ class Patch:
     is_separate: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Delete:
+class Delete(msgspec.Struct, frozen=True):
     """Delete the object of this UID, in the background. `grace_s` None is the server's default.
 
     `is_refused`: it may not be there whatever the other side has. So it goes also where deletions that follow
@@ -71,8 +69,7 @@ class Delete:
     is_refused: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Bind:
+class Bind(msgspec.Struct, frozen=True):
     """Bind the tenant's pod of this UID to its vNode of this name, which is created first if missing."""
 
     namespace: str
@@ -81,8 +78,7 @@ class Bind:
     node: str
 
 
-@dataclass(frozen=True, slots=True)
-class IssueTokens:
+class IssueTokens(msgspec.Struct, frozen=True):
     """Have the tokens that a super pod mounts issued by the tenant, and put them into Secret `secret_name`
     of the pod's super namespace.
 
@@ -98,8 +94,7 @@ class IssueTokens:
     tokens: tuple["TokenRequest", ...]
 
 
-@dataclass(frozen=True, slots=True)
-class TokenRequest:
+class TokenRequest(msgspec.Struct, frozen=True):
     """One `serviceAccountToken` source of a projected volume; `key` is its key in the Secret.
 
     An empty audience is the tenant API server's own; `expiration_s` as the volume says.
@@ -113,16 +108,14 @@ class TokenRequest:
 Action = Create | Patch | Delete | Bind | IssueTokens
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
+class Refusal(msgspec.Struct, frozen=True):
     """A field of the tenant's object that may not go down. A `path` is as `spec.containers[0].image`."""
 
     path: str
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(msgspec.Struct, frozen=True):
     """A field of the tenant's object that the super object does not have, or has otherwise.
 
     The `message` continues the `path`, as in "stays in this cluster".
@@ -132,16 +125,14 @@ class Change:
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class Wait:
+class Wait(msgspec.Struct, frozen=True):
     """What the object waits for, for the tenant's eyes: (reason, message) as in a Condition."""
 
     reason: str
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class Conflict:
+class Conflict(msgspec.Struct, frozen=True):
     """An object of the super cluster stands in the way. It is left as it is.
 
     The `message` is for the operator: tenants see only that the name is taken.
@@ -150,8 +141,7 @@ class Conflict:
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class Half:
+class Half(msgspec.Struct, frozen=True):
     """What is to be done in one direction, or why it is not. Empty: nothing to do.
 
     With `refusals`, a `wait` or a `conflict` this direction is not done: nothing goes by halves of an object.
@@ -184,8 +174,7 @@ DIRECTIONS = tuple(Direction)
 """As `SIDES`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(msgspec.Struct, frozen=True):
     """Nothing to do: both sides agree, or cannot be made to.
 
     The two halves go their own ways: what stops or fails one of them does not stop the other, and each

@@ -7,8 +7,10 @@ for. When that object changes or goes, the plan is made anew, as after any chang
 """
 
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeVar
+
+from msgspec.structs import replace
 
 from syncer.core.plan import Action, Delete, Patch, Plan, Side, Wait
 

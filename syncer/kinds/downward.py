@@ -2,7 +2,8 @@
 """The plan that all kinds share whose objects tenants make: down by creation, patch and deletion. Pure."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from syncer.core.field_ownership import with_foreign_fields
 from syncer.core.objects import (

@@ -7,8 +7,9 @@ controller makes the EndpointSlices of them.
 
 import itertools
 from collections.abc import Collection, Iterator
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from daemonkit.kube.resources import Key, Resource
 from syncer.core.objects import Object, SyncedKind, name_of, namespace_of, uid_of

@@ -7,7 +7,7 @@ A super namespace is deleted once the tenant's is gone, not while it terminates:
 gracefully one by one, and their end completes the tenant's.
 """
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from daemonkit.kube.resources import NAMESPACES, Key
 from syncer.core.objects import (

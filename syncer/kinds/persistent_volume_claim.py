@@ -10,8 +10,9 @@ A claim of a volume that the tenant made itself stays in the tenant: its control
 super cluster has no such volume.
 """
 
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from daemonkit.kube.resources import Key, Resource
 from syncer.core.objects import Object, SyncedKind, annotations_of, metadata, name_of, namespace_of, uid_of

@@ -7,7 +7,7 @@ it. What may not stay whatever a policy says is deleted by the checks of tenants
 (`syncer.work.checks`).
 """
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from syncer.core.plan import Action, Create, IssueTokens, Patch, Plan, Side, Wait
 from syncer.kinds.port import KindSync

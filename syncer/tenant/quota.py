@@ -10,9 +10,9 @@ unknown whether there is room: nothing grows that is summed, and nothing is refu
 """
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from dataclasses import replace
 
 import msgspec
+from msgspec.structs import replace
 
 from daemonkit.fairness.emptying import Holder
 from daemonkit.fairness.steps import WorkStep

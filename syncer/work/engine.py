@@ -8,10 +8,10 @@ carried out, fail and are tried again by themselves.
 import asyncio
 import hashlib
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import replace
 from typing import NamedTuple, Protocol
 
 import msgspec
+from msgspec.structs import replace
 
 from daemonkit import logs
 from daemonkit.fairness.emptying import Holder

@@ -7,7 +7,8 @@ another one.
 """
 
 import itertools
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from daemonkit.kube.resources import Key
 from syncer.core.objects import (

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from daemonkit.kube.resources import PODS
 from syncer.core.objects import SyncedKind

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from daemonkit.kube.resources import CONFIG_MAPS, PODS
 from syncer.caches.cached_object import CachedObject, parse
@@ -206,7 +207,7 @@ def test_a_refused_resize_holds_no_image_back() -> None:
     (refusal,) = admitted.down.refusals
     assert "requests.cpu" in refusal.message
     given_back = {"spec": {"containers": [{"name": "c1", "resources": {"requests": {"cpu": "1"}}}]}}
-    assert admitted.down.actions == (image, replace(resize, body=given_back))
+    assert admitted.down.actions == (image, structs.replace(resize, body=given_back))
 
 
 # ---- while what there is is being counted

@@ -3,6 +3,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from syncer.core.plan import IssueTokens, TokenRequest
 from syncer.tokens.documents import PodTokens
@@ -71,7 +72,7 @@ def test_a_pod_that_leaves_may_come_back() -> None:
 def test_what_is_there_is_not_issued_again() -> None:
     record = _record()
     assert record.has(ASKED)
-    others = (replace(ASKED, tokens=ASKED.tokens[:1]), replace(ASKED, secret_name="other"))
+    others = (structs.replace(ASKED, tokens=ASKED.tokens[:1]), structs.replace(ASKED, secret_name="other"))
     assert [record.has(each) for each in others] == [False, False]
     record.lose("s-1")
     assert not record.has(ASKED)

@@ -2,11 +2,11 @@
 import asyncio
 import gc
 import weakref
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from msgspec.structs import replace
 
 from daemonkit.kube.client import ApiError
 from daemonkit.kube.resources import PODS, Status
