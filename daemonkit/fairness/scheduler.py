@@ -241,8 +241,11 @@ class Account(FairShare):
                 if self._debt_ns:
                     turns.add_debt(self, self._debt_ns)
                     self._debt_ns = 0
-                is_cancelled = error is not None and isinstance(error, asyncio.CancelledError)
-                if self._is_open and not is_cancelled and not turns.may_go_on(self):
+                if (
+                    self._is_open
+                    and not turns.may_go_on(self)
+                    and not isinstance(error, asyncio.CancelledError)
+                ):
                     waiter = _Turn(scheduler.slices, asyncio.get_running_loop())
                     self._waiters.append(waiter)
                     turns.wait(self)

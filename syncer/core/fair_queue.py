@@ -53,8 +53,7 @@ class Delivery(NamedTuple, Generic[T]):
     added_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class Depths:
+class Depths(NamedTuple):
     """How many items a tenant has; since when its oldest one waits that is ready or was added in flight."""
 
     ready: int = 0
