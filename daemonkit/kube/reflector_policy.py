@@ -21,7 +21,9 @@ The rules in words:
 """
 
 import enum
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from daemonkit.backoff import backoff_s, spread_s
 from daemonkit.kube.resources import Status
@@ -45,8 +47,7 @@ class Action(enum.Enum):
     WATCH = "watch"
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(msgspec.Struct, frozen=True):
     """Wait `delay_s`, then act.
 
     A list `is_paged` unless its pages expired under us. It `is_fresh` when it must not come out of
@@ -61,48 +62,41 @@ class Step:
     is_long: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Listed:
+class Listed(msgspec.Struct, frozen=True):
     """The list was complete and has been taken over."""
 
 
-@dataclass(frozen=True, slots=True)
-class Absent:
+class Absent(msgspec.Struct, frozen=True):
     """The server does not know the resource: a CRD that is not installed (yet)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
+class Ended(msgspec.Struct, frozen=True):
     """The server ended the watch, or the connection broke, after `lasted_s`."""
 
     lasted_s: float
     is_useful: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Stalled:
+class Stalled(msgspec.Struct, frozen=True):
     """Nothing came within the deadline: the stream may be half open."""
 
     is_useful: bool
 
 
-@dataclass(frozen=True, slots=True)
-class Garbage:
+class Garbage(msgspec.Struct, frozen=True):
     """The server sent something other than an event or list."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Regressed:
+class Regressed(msgspec.Struct, frozen=True):
     """The server offered an older state than ours. It was not taken over."""
 
     known: str
     offered: str
 
 
-@dataclass(frozen=True, slots=True)
-class Refused:
+class Refused(msgspec.Struct, frozen=True):
     """The API server answered with an error, as a response or within the stream."""
 
     status: Status
@@ -111,8 +105,7 @@ class Refused:
     server: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Unreachable:
+class Unreachable(msgspec.Struct, frozen=True):
     """No answer: connection, TLS or a deadline; `server` is empty where no kubeconfig names it."""
 
     reason: str
@@ -125,8 +118,7 @@ Outcome = Listed | Absent | Ended | Stalled | Garbage | Regressed | Refused | Un
 START = Step(Action.LIST, is_fresh=True)
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
+class Progress(msgspec.Struct, frozen=True):
     """Where a reflector is: the step under way, and what went before it.
 
     `failures` in a row of anything; `relists` that watches led to, and `silent_watches`, watches that

@@ -27,8 +27,9 @@ becomes of it comes back as events. Others may come between them.
 
 import enum
 from collections.abc import Collection
-from dataclasses import dataclass
 from typing import NamedTuple
+
+import msgspec
 
 from daemonkit.backoff import backoff_s, spread_s
 from daemonkit.kube.resources import is_older
@@ -67,71 +68,59 @@ class VNodeAction(enum.Enum):
 # ---- events
 
 
-@dataclass(frozen=True, slots=True)
-class PodsBound:
+class PodsBound(msgspec.Struct, frozen=True):
     uids: Collection[str]
     """At least one."""
 
 
-@dataclass(frozen=True, slots=True)
-class PodGone:
+class PodGone(msgspec.Struct, frozen=True):
     uid: str
 
 
-@dataclass(frozen=True, slots=True)
-class BindingAsked:
+class BindingAsked(msgspec.Struct, frozen=True):
     """A pod of the tenant is to be bound to it."""
 
 
-@dataclass(frozen=True, slots=True)
-class SuperNodeChanged:
+class SuperNodeChanged(msgspec.Struct, frozen=True):
     """`is_covered`: the policy shows it, whatever pods there are."""
 
     is_covered: bool
 
 
-@dataclass(frozen=True, slots=True)
-class PolicyChanged:
+class PolicyChanged(msgspec.Struct, frozen=True):
     """It may have to look otherwise."""
 
 
-@dataclass(frozen=True, slots=True)
-class NodeVanished:
+class NodeVanished(msgspec.Struct, frozen=True):
     """The tenant's Node was deleted."""
 
 
-@dataclass(frozen=True, slots=True)
-class NodeMatches:
+class NodeMatches(msgspec.Struct, frozen=True):
     """The tenant's Node is seen, and is what it should be; `form` is what it shows without heartbeats."""
 
     uid: str
     form: int
 
 
-@dataclass(frozen=True, slots=True)
-class NodeDrifted:
+class NodeDrifted(msgspec.Struct, frozen=True):
     """The tenant's Node is seen, and is not what it should be."""
 
 
-@dataclass(frozen=True, slots=True)
-class Tick:
+class Tick(msgspec.Struct, frozen=True):
     """Time has passed."""
 
 
-@dataclass(frozen=True, slots=True)
-class TurnBegun:
+class TurnBegun(msgspec.Struct, frozen=True):
     """A worker has time for it."""
 
 
-@dataclass(frozen=True, slots=True)
-class NodeFound:
+class NodeFound(msgspec.Struct, frozen=True):
     """The tenant's Node was read or made, and is ours; without UID it is not."""
 
     uid: str
 
 
-@dataclass(frozen=True, slots=True)
-class NodeWritten:
+class NodeWritten(msgspec.Struct, frozen=True):
     """It is as the super node was in `version`."""
 
     version: int
@@ -139,45 +128,37 @@ class NodeWritten:
     resource_version: str
 
 
-@dataclass(frozen=True, slots=True)
-class NothingToWrite:
+class NothingToWrite(msgspec.Struct, frozen=True):
     """The super node's `version` shows nothing new."""
 
     version: int
 
 
-@dataclass(frozen=True, slots=True)
-class DeletionBegun:
+class DeletionBegun(msgspec.Struct, frozen=True):
     """Whether there is a Node of ours is not known from now on."""
 
 
-@dataclass(frozen=True, slots=True)
-class NodeAbsent:
+class NodeAbsent(msgspec.Struct, frozen=True):
     """The tenant has no Node of ours."""
 
 
-@dataclass(frozen=True, slots=True)
-class NodeDeleted:
+class NodeDeleted(msgspec.Struct, frozen=True):
     """The tenant's Node was deleted by us, and its Lease goes with it."""
 
 
-@dataclass(frozen=True, slots=True)
-class RemovalEnded:
+class RemovalEnded(msgspec.Struct, frozen=True):
     """What REMOVE asked for is done."""
 
 
-@dataclass(frozen=True, slots=True)
-class StepFailed:
+class StepFailed(msgspec.Struct, frozen=True):
     why: Wait | Conflict
 
 
-@dataclass(frozen=True, slots=True)
-class LeaseRenewed:
+class LeaseRenewed(msgspec.Struct, frozen=True):
     pass
 
 
-@dataclass(frozen=True, slots=True)
-class LeaseMade:
+class LeaseMade(msgspec.Struct, frozen=True):
     """There was no Lease."""
 
 
