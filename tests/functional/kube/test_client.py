@@ -252,8 +252,7 @@ class ResumedApiserver(FakeApiserver):
 async def _open_watches(
     server: ResumedApiserver, authority: Authority, count: int, paths: Sequence[str] = ()
 ) -> list[int]:
-    """The status of each of some watches, all of which stay open: 200, or of a refusal. Behind them there is
-    one of each of `paths`."""
+    """Open `count` watches, then one of each of `paths`, and keep them open. Returns the status of each."""
     leaf = authority.issue("reader", usages=["client"])
     found = []
     async with (

@@ -100,9 +100,9 @@ MIXTURES = itertools.starmap(
 
 
 def test_calls_and_events_of_one_tenant_pay_together() -> None:
-    """A turn that was left to others paid, and the calls of the next iteration ran as if nobody else worked:
-    with calls of 1 ms and events a tenant had 92 % of the time. And what it may do is for both: of its own
-    work none keeps away the rest."""
+    """A turn that a tenant left to others paid its debt, and its calls ran in the next iteration as if it
+    were alone: with calls of 1 ms and events a tenant had 92 % of the time. And what it may do is for
+    both: of its own work none keeps away the rest."""
 
     async def body(mixture: _Mixture, tenants: PolledTenants) -> None:
         shares = await _shares(tenants, mixture)

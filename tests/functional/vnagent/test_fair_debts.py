@@ -116,8 +116,9 @@ async def test_a_tenants_turns_are_counted(tenants: PolledTenants) -> None:
 
 @polled
 async def test_what_else_was_done_for_a_tenant_is_left_to_others(tenants: PolledTenants) -> None:
-    """Pages, and decisions behind a read of the pods, were charged to nobody: a tenant's sockets had as many
-    turns beside them as those of a neighbour that reads no page. Here it had 99 % of the time."""
+    """vn-agent charged no tenant for pages, nor for decisions that waited for a read of pods: the
+    tenant's sockets had as many turns as those of a neighbour that reads no page. Here it had 99 % of
+    the time."""
     reading = await tenants.links("ten-a", 2)
     neighbour = await tenants.link("ten-b")
 

@@ -105,7 +105,7 @@ def test_a_slow_check_of_a_known_cheap_chain_is_not_charged(
 
 
 def test_a_handshake_is_charged_to_its_tenant(tmp_path: Path) -> None:
-    """It was charged to nobody once its authority had an account among those of handshakes."""
+    """vn-agent charged no tenant for a handshake whose authority had an account for handshakes."""
     authority = Authority.create("tenant")
     leaf = authority.issue("apiserver")
     client = ssl.create_default_context(cadata=authority.cert_pem.decode())

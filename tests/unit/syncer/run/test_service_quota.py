@@ -61,6 +61,13 @@ def _is_refused(plane: Plane, name: str, what: str) -> bool:
     return any(reason == "SyncRefused" and re.search(what, message) for reason, message in reported)
 
 
+async def _goes_down(world: World, plane: Plane, name: str) -> bool:
+    """Create a ConfigMap of 20 000 bytes; whether the super cluster has it soon."""
+    plane.cluster.create(CONFIG_MAPS, objects.config_map(name, "x" * 20_000))
+    await asyncio.sleep(SOON_S)
+    return name in _below(world, CONFIG_MAPS)
+
+
 def _pod(name: str, cpu: str | None = None, *, count: int = 1) -> Object:
     resources: dict[str, Any] = {} if cpu is None else {"resources": {"requests": {"cpu": cpu}}}
     containers = [{"name": f"c{number}", "image": "i", **resources} for number in range(count)]
@@ -73,14 +80,10 @@ async def test_what_cannot_be_read_counts(resource: Resource) -> None:
     async with _limited(
         objects.pod("o"), objects.service("o"), objects.config_map("o"), **{"vcnode.io/stored-bytes": "96Ki"}
     ) as (world, plane):
-        plane.cluster.create(CONFIG_MAPS, objects.config_map("first", "x" * 20_000))
-        await asyncio.sleep(SOON_S)
-        assert "first" in _below(world, CONFIG_MAPS)
+        assert await _goes_down(world, plane, "first")
         grow(world.super.storage, resource, "red-web", "o")
         await asyncio.sleep(SOON_S)
-        plane.cluster.create(CONFIG_MAPS, objects.config_map("second", "x" * 20_000))
-        await asyncio.sleep(SOON_S)
-        assert "second" not in _below(world, CONFIG_MAPS)
+        assert not await _goes_down(world, plane, "second")
         assert _is_refused(plane, "second", "stored-bytes")
         plane.storage.delete(resource, "web", "o")
         world.super.storage.delete(resource, "red-web", "o")
@@ -93,13 +96,10 @@ async def test_volumes_that_cannot_be_read_count() -> None:
     async with _limited(**{"vcnode.io/stored-bytes": "96Ki"}) as (world, plane):
         volumes, claim = persistent_volume.KIND.resource, {"namespace": "red-web", "name": "c"}
         world.super.storage.put(volumes, {"metadata": {"name": "v"}, "spec": {"claimRef": claim}})
-        plane.cluster.create(CONFIG_MAPS, objects.config_map("first", "x" * 20_000))
-        await asyncio.sleep(SOON_S)
-        assert "first" in _below(world, CONFIG_MAPS)
+        assert await _goes_down(world, plane, "first")
         grow(world.super.storage, volumes, "", "v")
         await asyncio.sleep(SOON_S)
-        plane.cluster.create(CONFIG_MAPS, objects.config_map("second", "x" * 20_000))
-        await asyncio.sleep(SOON_S)
+        assert not await _goes_down(world, plane, "second")
         assert _is_refused(plane, "second", "stored-bytes")
         world.super.storage.delete(volumes, "", "v")
         await asyncio.sleep(60)  # whose it was is not reported: a patrol sees the room

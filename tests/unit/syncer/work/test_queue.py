@@ -48,7 +48,7 @@ def test_depths_and_waits_are_those_of_classes() -> None:
 
 
 def test_who_waits_is_resumed_for_an_item_alone() -> None:
-    """An item that ends wakes nobody, unless it was added again meanwhile."""
+    """`done` wakes no worker, unless the item was added again while it was in flight."""
     looks: list[float] = []
     tenant, item = session("a", 1), ("Pod", "x", "1")
 
