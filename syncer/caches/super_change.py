@@ -23,7 +23,7 @@ class SuperChange(NamedTuple):
 
     Without a `key` it concerns all tenants: a published object, or a Node. `version` is what it became with
     this change, while the caches have all that came in one piece with it. It is empty if it is gone or cannot
-    be read, or if changes may have been left out while its super namespace was nobody's. `value` is what a
+    be read, or if changes may have been left out while its super namespace had no owner. `value` is what a
     namespaced super object is, or last was; None if it was never readable. `owner` is that of its super
     namespace. It is None for a Namespace: who has the key waits for one of an earlier tenant to go.
     """

@@ -47,7 +47,7 @@ class SuperOwners:
         return owner.key if isinstance(owner, SuperNamespaceOwner) else None
 
     def set(self, super_namespace: str, owner: _Owner | None) -> None:
-        """A super namespace has another owner; None if it is nobody's, or gone."""
+        """A super namespace has another owner; None if it has none, or was deleted."""
         before = self._of.pop(super_namespace, None)
         if isinstance(before, SuperNamespaceOwner):
             self.names.remove(super_namespace, before.key)

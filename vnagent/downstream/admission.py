@@ -84,7 +84,7 @@ class Admission:
             return None
         connection.caller = Caller(found.tenant, found.role, found.spki)
         if connection.is_on_loop:
-            # Nobody's tenant until now: its sockets owe it to others.
+            # Its tenant is known by the handshake alone: the tenant's sockets owe the time to other tenants.
             self._state.account_of(found.tenant).charge(int(cost.cpu_s * 1e9))
         return self._count(connection, found.tenant)
 
