@@ -27,6 +27,10 @@ class StoredObjects:
         # Of objects that cannot be read: where each counts, and its bytes.
         self._unreadable: dict[tuple[str, Key], tuple[str, int]] = {}
 
+    def unreadable_place(self, kind: str, key: Key) -> str:
+        """The super namespace in which an object that cannot be read counts; empty if it counts nowhere."""
+        return self._unreadable.get((kind, key), ("", 0))[0]
+
     def changed(self, sync: KindSync, changes: Sequence[Change[CachedObject]]) -> None:
         """Objects of a kind changed."""
         kind, scope = sync.kind.kind, sync.scope
@@ -79,7 +83,7 @@ class StoredObjects:
             return failed.kept.claim_namespace
         if isinstance(before, Deleted) and before.key == failed.key:
             return before.old.claim_namespace
-        return self._unreadable.get((kind, failed.key), ("", 0))[0]
+        return self.unreadable_place(kind, failed.key)
 
     def _note_unreadable(self, kind: str, key: Key, namespace: str, size_bytes: int) -> None:
         """Count an object of this super namespace that cannot be read with so many bytes."""

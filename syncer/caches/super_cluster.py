@@ -137,11 +137,13 @@ class SuperCaches:
     # ---- changes
 
     def _apply(self, sync: KindSync, changes: Sequence[Change[CachedObject]]) -> None:
+        before = self._unreadable_claims(sync, changes)
         self._changed(sync, changes)
         if not self.reflectors[sync.kind.kind].is_relisting:
             parts, whole = dict[str, int](), 0
+            places = before | self._unreadable_claims(sync, changes)
             for change in changes:
-                namespace, size_bytes = _place_and_size(sync.scope, change)
+                namespace, size_bytes = _place_and_size(sync.scope, change, places)
                 whole += size_bytes
                 owner = self._owner_or_last(namespace)
                 if isinstance(owner, SuperNamespaceOwner):
@@ -152,6 +154,7 @@ class SuperCaches:
         kind = sync.kind.kind
         is_relisting = self.reflectors[kind].is_relisting
         unreadable = unreadable_keys(changes)
+        claims_before = self._unreadable_claims(sync, changes)
         self._note_names(kind, changes)
         self._stored_objects.changed(sync, changes)
         has_addresses = sync.kind.resource.plural in _WITH_ADDRESSES
@@ -159,6 +162,9 @@ class SuperCaches:
             self.addresses.control_planes_changed(changes)
         if sync.scope is Scope.NAMESPACE:
             self._namespaces_changed(changes, unreadable)
+            return
+        if sync.scope is Scope.CLAIMED:
+            self._volumes_changed(sync, changes, claims_before, unreadable)
             return
         for change in changes:
             if isinstance(change, DecodeFailed):
@@ -191,26 +197,50 @@ class SuperCaches:
                 else:
                     self._end_replaced(sync, change, is_relisting=is_relisting)
                 self._report(sync, change, _version(change), is_deleted=is_deleted, is_relisting=is_relisting)
-            elif sync.scope is Scope.PUBLISHED:
-                self._on_change(SuperChange(kind, None, "", name, _version(change), is_deleted, is_relisting))
             else:
-                for value in _values(change):
-                    owner = self._owner_of.get(value.claim_namespace)
-                    if isinstance(owner, SuperNamespaceOwner):
-                        self._on_change(
-                            SuperChange(
-                                kind,
-                                owner.key,
-                                "",
-                                name,
-                                _version(change),
-                                is_deleted,
-                                is_relisting,
-                                owner=owner,
-                            )
-                        )
+                self._on_change(SuperChange(kind, None, "", name, _version(change), is_deleted, is_relisting))
         if self.owners.last:
             self.owners.objects_changed({each.key[0] for each in changes})
+
+    def _volumes_changed(
+        self,
+        sync: KindSync,
+        changes: Sequence[Change[CachedObject]],
+        before: Mapping[Key, str],
+        unreadable: Collection[Key],
+    ) -> None:
+        """Report volumes to whom their claims are of, and were of: also those that cannot be read.
+
+        `before` is where the claims were of those that could not be read before these changes.
+        """
+        kind, after = sync.kind.kind, self._unreadable_claims(sync, changes)
+        is_relisting = self.reflectors[kind].is_relisting
+        for change in changes:
+            key, version = change.key, ""
+            places = {before.get(key), after.get(key)}
+            if not isinstance(change, DecodeFailed | UndecodableDeleted):
+                places.update(each.claim_namespace for each in _values(change))
+                version = _version(change)
+            is_deleted = isinstance(change, Deleted | UndecodableDeleted) and key not in unreadable
+            owners = (self._owner_of.get(each) for each in places if each)
+            for owner in dict.fromkeys(owners):
+                if isinstance(owner, SuperNamespaceOwner):
+                    self._on_change(
+                        SuperChange(
+                            kind, owner.key, "", key[1], version, is_deleted, is_relisting, owner=owner
+                        )
+                    )
+
+    def _unreadable_claims(self, sync: KindSync, changes: Sequence[Change[CachedObject]]) -> dict[Key, str]:
+        """Where the claims are of those of the changed volumes that cannot be read."""
+        if sync.scope is not Scope.CLAIMED:
+            return {}
+        found = ((each.key, self.unreadable_claim(sync.kind.kind, each.key)) for each in changes)
+        return {key: namespace for key, namespace in found if namespace}
+
+    def unreadable_claim(self, kind: str, key: Key) -> str:
+        """The super namespace of the claim of a volume that cannot be read; empty if that is not known."""
+        return self._stored_objects.unreadable_place(kind, key)
 
     def _report(
         self,
@@ -377,16 +407,22 @@ class SuperCaches:
             self._on_change(SuperChange(NODE, None, "", change.key[1]))
 
 
-def _place_and_size(scope: Scope, change: Change[CachedObject]) -> tuple[str, int]:
-    """The super namespace by which a change is somebody's, and about how many bytes it came with."""
+def _place_and_size(
+    scope: Scope, change: Change[CachedObject], unreadable: Mapping[Key, str]
+) -> tuple[str, int]:
+    """The super namespace by which a change is somebody's, and about how many bytes it came with.
+
+    `unreadable` has where the claims are, or were, of volumes that cannot be read.
+    """
     namespace, name = change.key
-    if isinstance(change, DecodeFailed | UndecodableDeleted):
-        return namespace, OBJECT_BYTES
-    value = change.old if isinstance(change, Deleted) else change.value
     if scope is Scope.NAMESPACE:
         namespace = name
-    elif scope is Scope.CLAIMED:
-        namespace = value.claim_namespace
+    if isinstance(change, DecodeFailed | UndecodableDeleted):
+        size_bytes = change.size_bytes if isinstance(change, DecodeFailed) else 0
+        return unreadable.get(change.key, namespace), OBJECT_BYTES + size_bytes
+    value = change.old if isinstance(change, Deleted) else change.value
+    if scope is Scope.CLAIMED:
+        namespace = value.claim_namespace or unreadable.get(change.key, "")
     return namespace, OBJECT_BYTES + value.json_bytes
 
 

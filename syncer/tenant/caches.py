@@ -167,7 +167,12 @@ class TenantCaches:
             return None if reflector is None else reflector.decode_failures.get((namespace, name))
         failures = self._super.reflectors[kind].decode_failures
         key = self.super_key(item) if failures else None
-        return None if key is None else failures.get(key)
+        failed = None if key is None else failures.get(key)
+        if key is None or failed is None or self._kinds[kind].scope is not Scope.CLAIMED:
+            return failed
+        # Where its claim is not known either, it may be this tenant's.
+        claim = self._super.unreadable_claim(kind, key)
+        return failed if not claim or self._namespaces.owns(claim) else None
 
     def super_key(self, item: SyncKey) -> Key | None:
         """Where the super object is, or would be; None where no super namespace can have the name."""

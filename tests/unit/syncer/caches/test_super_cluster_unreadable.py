@@ -2,6 +2,7 @@
 """What cannot be read in the super cluster counts, in every order of what becomes of it."""
 
 import asyncio
+from collections import Counter
 
 import pytest
 from hypothesis import given, settings
@@ -93,6 +94,65 @@ async def test_volumes_that_cannot_be_read_count() -> None:
     await asyncio.sleep(1)
     assert (_volumes(caches, "red"), _volumes(caches, "green")) == (0, 1)
     assert caches.stored.all.unreadable_bytes == 0
+    await tasks.close(1.0)
+
+
+@pytest.mark.asyncio
+async def test_each_state_of_a_volume_is_reported_and_paid() -> None:
+    """By whose claim it is of, and by whose it was: a patrol is minutes away."""
+    cluster, seen = Cluster(Storage(), ClusterSettings(), clock=lambda: 0.0), list[tuple[str | None, bool]]()
+    paid = Counter[str]()
+
+    def note(change: SuperChange) -> None:
+        if change.kind == "PersistentVolume":
+            seen.append((change.key, change.is_deleted))
+
+    caches = SuperCaches(
+        InProcessClient(cluster), table.kinds(()), note, on_applied=lambda parts, _: paid.update(parts)
+    )
+    tasks, volumes = Tasks("test"), persistent_volume.KIND.resource
+    for key in ("red", "green"):
+        notes = {keys.CLUSTER: key, keys.NAMESPACE: "web", keys.UID: "n", keys.VC_UID: "u"}
+        cluster.storage.put(NAMESPACES, {"metadata": {"name": f"{key}-web", "annotations": notes}})
+    caches.start(tasks, TenantScheduler().open("super cluster"))
+    await caches.wait_synced()
+    odd = TOO_MANY_LABELS
+
+    async def step(claim_namespace: str | None, labels: dict[str, str]) -> tuple[set[object], set[str]]:
+        seen.clear()
+        paid.clear()
+        cluster.storage.put(volumes, _volume("v", claim_namespace, labels))
+        await asyncio.sleep(1)
+        return set(seen), {key for key, size_bytes in paid.items() if size_bytes > 20_000 or not labels}
+
+    assert await step("red-web", odd) == ({("red", False)}, {"red"})
+    assert await step("red-web", {}) == ({("red", False)}, {"red"})
+    assert await step("red-web", odd) == ({("red", False)}, {"red"})
+    assert await step("green-web", odd) == ({("red", False), ("green", False)}, {"green"})
+    assert await step(None, {}) == ({("green", False)}, {"green"})
+    assert await step("red-web", odd) == ({("red", False)}, {"red"})
+    seen.clear()
+    paid.clear()
+    cluster.storage.delete(volumes, "", "v")
+    await asyncio.sleep(1)
+    assert (seen, list(paid)) == ([("red", True)], ["red"])
+    await tasks.close(1.0)
+
+
+@pytest.mark.asyncio
+async def test_an_unreadable_namespace_is_paid_by_its_owner() -> None:
+    cluster, paid = Cluster(Storage(), ClusterSettings(), clock=lambda: 0.0), Counter[str]()
+    caches = SuperCaches(
+        InProcessClient(cluster), table.kinds(()), _ignore, on_applied=lambda parts, _: paid.update(parts)
+    )
+    tasks = Tasks("test")
+    notes = {keys.CLUSTER: "red", keys.NAMESPACE: "web", keys.UID: "n", keys.VC_UID: "u"}
+    cluster.storage.put(NAMESPACES, {"metadata": {"name": "red-web", "annotations": notes}})
+    caches.start(tasks, TenantScheduler().open("super cluster"))
+    await caches.wait_synced()
+    grow(cluster.storage, NAMESPACES, "", "red-web")
+    await asyncio.sleep(1)
+    assert paid["red"] > 20_000
     await tasks.close(1.0)
 
 

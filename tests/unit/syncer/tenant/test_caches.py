@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import asyncio
+from collections.abc import Mapping
+from types import MappingProxyType
 
 import msgspec
 import pytest
@@ -13,7 +15,8 @@ from tenancy import keys
 from tests.pump import steps
 from tests.steps import finish
 from tests.unit.syncer import objects
-from tests.unit.syncer.worlds import EVENTS, World, sessions_of, synced_tenant
+from tests.unit.syncer.planes import TOO_MANY_LABELS
+from tests.unit.syncer.worlds import EVENTS, World, furnish, running, sessions_of, synced_tenant
 
 pytestmark = pytest.mark.asyncio
 
@@ -151,10 +154,31 @@ async def test_volumes_of_others_take_no_time() -> None:
         assert _volumes(caches) == []
 
 
-def _put_volume(world: World, name: str, super_namespace: str) -> None:
+async def test_unreadable_volumes_of_others_are_none() -> None:
+    """A tenant's own volume of that name would wait for it, and report why another's cannot be read."""
+    world = World({"one": "red", "two": "blue"})
+    async with running(world):
+        for plane in world.tenants.values():
+            furnish(plane)
+        await asyncio.sleep(10)
+        item = ("PersistentVolume", "", "v")
+        caches = sessions_of(world)["red"].caches
+        _put_volume(world, "v", "blue-web", TOO_MANY_LABELS)
+        await asyncio.sleep(1)
+        assert caches.unreadable_on(Side.SUPER, item) is None
+        assert sessions_of(world)["blue"].caches.unreadable_on(Side.SUPER, item) is not None
+        _put_volume(world, "v", "red-web", TOO_MANY_LABELS)
+        await asyncio.sleep(1)
+        assert caches.unreadable_on(Side.SUPER, item) is not None
+
+
+def _put_volume(
+    world: World, name: str, super_namespace: str, labels: Mapping[str, str] = MappingProxyType({})
+) -> None:
     claim = {"namespace": super_namespace, "name": "c"}
     world.super.storage.put(
-        persistent_volume.KIND.resource, {"metadata": {"name": name}, "spec": {"claimRef": claim}}
+        persistent_volume.KIND.resource,
+        {"metadata": {"name": name, "labels": dict(labels)}, "spec": {"claimRef": claim}},
     )
 
 
