@@ -248,6 +248,14 @@ def is_own_vnode(node: Object) -> bool:
     return is_adoptable(node) and bool(annotations_of(node).get(keys.VNODE_OF))
 
 
+def is_vnode_of(node: Object, super_node: Object) -> bool:
+    """Whether a Node of a tenant was made or adopted for this super node.
+
+    It has that node's UID, which the tenant knows from there alone.
+    """
+    return is_own_vnode(node) and annotations_of(node)[keys.VNODE_OF] == uid_of(super_node)
+
+
 @dataclass(frozen=True, slots=True)
 class VNodeFacts:
     """What plans of pods read of a vNode: while it stays, no pod is planned for a change of its vNode."""

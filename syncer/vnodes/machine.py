@@ -193,7 +193,7 @@ class VNodeMachine:
     what was applied. `uid` is the Node's in the tenant, empty if there is none of ours, and
     `resource_version` that of our last write. `is_used`: a pod is or was there. Without that the tenant may
     have made the Node itself, and must not learn by it whether there is such a super node. `is_covered`: by
-    the policy, whatever pods there are.
+    the policy, whatever pods there are; while none is known, by the one that has shown it before.
     """
 
     __slots__ = (

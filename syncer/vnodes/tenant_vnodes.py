@@ -25,6 +25,7 @@ from syncer.vnodes.desired import (
     VNodeScope,
     is_adoptable,
     is_own_vnode,
+    is_vnode_of,
     kept_as_shown,
     vnode_changes,
     without_heartbeats,
@@ -89,7 +90,7 @@ class TenantVNodes:
 
     Nothing is removed before `mark_synced`: until then pods are missing that are only not reported yet. While
     the policy is not known (None) nothing is made or removed either, and what it would decide stays as the
-    tenant's Nodes have it.
+    tenant's Nodes have it: also that there is one without a pod.
     """
 
     def __init__(
@@ -111,6 +112,8 @@ class TenantVNodes:
         self._renew_time = renew_time
         self._jitter = jitter
         self._vnodes: dict[str, VNodeMachine] = {}
+        # Before a policy is known: those that an earlier one showed, with or without pods.
+        self._shown_before: set[str] = set()
         self._queue: dict[str, asyncio.Future[VNodeOutcome]] = {}
         self._running: set[str] = set()
         self._workers = 0
@@ -159,6 +162,7 @@ class TenantVNodes:
         """
         found = self._vnodes.get(name)
         if actual is None:
+            self._note_shown_before(name, None)
             if found is not None:
                 self._handle(name, found, NodeVanished())
             return
@@ -166,6 +170,7 @@ class TenantVNodes:
             if not is_own_vnode(actual):
                 return
             found = self._get_or_add(name)
+        self._note_shown_before(name, actual)
         if found.counts(version_of(actual)):
             self._handle(name, found, self._compare(name, actual))
 
@@ -174,6 +179,7 @@ class TenantVNodes:
         if policy is None or (policy == self._policy and self._has_policy):
             return
         self._policy, self._has_policy = policy, True
+        self._shown_before.clear()
         self._may_remove = self._has_synced
         self._follow_scope()
         for name, each in self._vnodes.items():
@@ -253,7 +259,19 @@ class TenantVNodes:
         """The super nodes that the policy may show without pods."""
         return [] if self._policy.scope is VNodeScope.USED else list(self._super_nodes)
 
+    def _note_shown_before(self, name: str, actual: Object | None) -> None:
+        """While no policy says whether the tenant has this vNode, one that it has is to stay alive."""
+        if self._has_policy:
+            return
+        node = None if actual is None else self._super_nodes.find(name)
+        is_shown = actual is not None and node is not None and is_vnode_of(actual, node)
+        if (name in self._shown_before) != is_shown:
+            (self._shown_before.add if is_shown else self._shown_before.discard)(name)
+            self.super_node_changed(name)
+
     def _is_covered(self, name: str) -> bool:
+        if not self._has_policy:
+            return name in self._shown_before
         if self._policy.scope is VNodeScope.USED:
             return False
         node = self._super_nodes.find(name)

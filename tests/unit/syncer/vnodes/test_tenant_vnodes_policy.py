@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from daemonkit.kube.resources import NODES
 from syncer.core.objects import Object
 from syncer.core.plan import Wait
 from syncer.vnodes.desired import UNSCHEDULABLE, VNodePolicy, VNodeScope
@@ -113,6 +114,44 @@ async def test_no_vnode_is_removed_before_its_policy_is_known() -> None:
         tenant.set_policy(BUILT_IN)
         await asyncio.sleep(600)
         assert env.node() is None
+
+
+async def test_a_vnode_without_pods_has_its_lease_before_its_policy() -> None:
+    """Else the tenant's control plane takes each node for dead that `scope: All` shows."""
+    async with VNodesEnvironment() as env:
+        tenant, shown = await _after_a_restart(env, VNodePolicy(scope=VNodeScope.ALL))
+        tenant.tenant_node_changed("node-7", shown)
+        await asyncio.sleep(30)
+        before = env.lease()
+        env.now += 100
+        await asyncio.sleep(30)
+        assert env.lease() != before
+        # And it shows what becomes of its node.
+        env.vnodes.node_changed(_super_node(ready="False"))
+        await asyncio.sleep(5)
+        node = env.node()
+        assert node is not None
+        assert node["status"]["conditions"][0]["status"] == "False"
+        # The tenant may delete it: it is not made again.
+        env.planes["a"].storage.delete(NODES, "", "node-7")
+        tenant.tenant_node_changed("node-7", None)
+        await asyncio.sleep(600)
+        assert env.node() is None
+        assert env.failed == []
+
+
+@pytest.mark.parametrize("of", ["", "uid-of-another", "uid-node-7"])
+async def test_a_forged_vnode_has_no_lease_before_its_policy(of: str) -> None:
+    """By a Lease the tenant would learn which names super nodes have: only we know their UIDs."""
+    async with VNodesEnvironment() as env:
+        tenant = env.tenant(policy=None)
+        env.put(own_node(label=True, of=of))
+        node = env.node()
+        assert node is not None
+        tenant.tenant_node_changed("node-7", node)
+        await asyncio.sleep(60)
+        assert (env.lease() is not None) == (of == "uid-node-7")
+        assert of == "uid-node-7" or env.node() == node
 
 
 async def test_a_node_of_the_tenant_stays_its_own_without_a_policy() -> None:
