@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from daemonkit.fairness.scheduler import TenantScheduler
 from daemonkit.kube.client import MAX_RESPONSE_BYTES, Client, ReceivedBytes
 from daemonkit.kube.credentials import Credentials
 from daemonkit.kube.kubeconfig import Access, in_cluster, load
@@ -76,9 +77,8 @@ def open_tenant(
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """`monotonic` and `wall` are in seconds, `jitter` draws from 0 to 1. `work_ns` measures tenants'
-    steps, by the processor time of the loop's thread. `return_free_pages` has the allocator give freed memory
-    back."""
+    """`monotonic` and `wall` are in seconds, `jitter` draws from 0 to 1. `scheduler` measures tenants' steps
+    by clocks of its own. `return_free_pages` has the allocator give freed memory back."""
 
     open_super: Callable[[Path | None, Mapping[str, str], int, str], ApiClient] = open_super
     open_tenant: Callable[[Credentials, int, str, ReceivedBytes], ApiClient] = open_tenant
@@ -87,5 +87,5 @@ class Surroundings:
     wall: Callable[[], float] = time.time
     jitter: Callable[[], float] = random.random
     memory_limit: Callable[[], MemoryLimit | None] = memory_limit.find
-    work_ns: Callable[[], int] = time.thread_time_ns
+    scheduler: Callable[[], TenantScheduler] = TenantScheduler
     return_free_pages: Callable[[], object] = return_free_pages

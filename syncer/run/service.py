@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from daemonkit import logs
 from daemonkit.fairness.emptying import emptied
-from daemonkit.fairness.scheduler import TenantScheduler
 from daemonkit.fairness.steps import in_steps
 from daemonkit.fairness.weighted_round_robin import MAX_WEIGHT
 from daemonkit.kube.reflector import Reflector
@@ -99,7 +98,7 @@ class SyncerService:
         )
         self._kinds: dict[str, KindSync] = {each.kind.kind: each for each in _kinds(config)}
         self._ownership = self._make_ownership(config.sharding)
-        self._scheduler = TenantScheduler(clock_ns=outside.work_ns)
+        self._scheduler = outside.scheduler()
         # All tenants wait for what the super cluster tells: no number of them keeps it away.
         self._system = self._scheduler.open("super cluster", MAX_WEIGHT)
         self._queue = WorkQueue(outside.monotonic, outside.jitter, self._metrics.queue_seconds)

@@ -13,6 +13,7 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from typing import Any
 
+from daemonkit.fairness.scheduler import TenantScheduler
 from daemonkit.kube.credentials import Credentials
 from daemonkit.kube.resources import (
     CONFIG_MAPS,
@@ -219,7 +220,7 @@ class World:
             self._wall,
             lambda: 0.5,
             lambda: None,
-            self._read_work_ns,
+            lambda: TenantScheduler(clock_ns=self._read_work_ns, processor_clock_ns=self._read_work_ns),
         )
         config = SyncerConfiguration(
             TenantsConfig(virtual_clusters=VirtualClustersConfig(), max_cache_bytes=self._max_cache_bytes),
