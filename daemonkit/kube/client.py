@@ -22,7 +22,7 @@ from daemonkit import os_errors
 from daemonkit.kube.byte_budget import OverBudgetError
 from daemonkit.kube.connection import BrokenPeerError, Connection, WaitingBytes, dial
 from daemonkit.kube.credentials import Credentials, Current
-from daemonkit.kube.http1 import Head, HttpError, Reply, field_lines, request
+from daemonkit.kube.http1 import CutReplyError, Head, HttpError, Reply, field_lines, request
 from daemonkit.kube.kubeconfig import load
 from daemonkit.kube.resources import Status
 from daemonkit.kube.resumption import Resumption
@@ -121,6 +121,9 @@ class _Deadlines:
             raise TimeoutError  # also of who always has bytes there, and is never waited for
         return min(now + min(at_most_s, self._idle_timeout_s), self._end)
 
+    def without_idle_timeout(self) -> "_Deadlines":
+        return _Deadlines(math.inf, self._end - self._loop.time())
+
 
 class _OpenReply:
     """A reply whose head is there, on the connection that brings the rest. `server` is whose it is."""
@@ -152,10 +155,12 @@ class _OpenReply:
             raise _unreachable(error, self.server) from None
 
     async def chunks(self, deadlines: _Deadlines) -> AsyncIterator[bytes]:
-        """The body as it comes."""
-        while parts := await self.more(deadlines):
+        """The body as it comes; its first bytes have all the time."""
+        parts = await self.more(deadlines.without_idle_timeout())
+        while parts:
             for part in parts:
                 yield part
+            parts = await self.more(deadlines)
 
     async def body(
         self, deadlines: _Deadlines, limit_bytes: int, received: "ReceivedBytes | None" = None
@@ -340,9 +345,10 @@ class Client:
     ) -> AsyncIterator[AsyncIterator[bytes]]:
         """Open a stream (a watch) and give an iterator of its chunks, of any division.
 
-        The iterator ends when the server ends the stream. Raises DeadlineError when no byte arrives for
-        `idle_timeout_s` or the whole lasts longer than `timeout_s`. Raises ApiError when the server refuses,
-        UnreachableError when the connection breaks.
+        The iterator ends when the server ends the stream. Raises DeadlineError when the answer does not
+        begin within `idle_timeout_s`, when a chunk is followed by nothing for as long, or when the whole
+        lasts longer than `timeout_s`. Raises ApiError when the server refuses, UnreachableError when the
+        connection breaks, as that to a server that has vanished does within KEEPALIVE_S.
         """
         deadlines = _Deadlines(idle_timeout_s, timeout_s)
         now = self._credentials.current()
@@ -543,6 +549,8 @@ def _unreachable(error: OSError | HttpError, server: str) -> UnreachableError:
     match error:
         case TimeoutError():
             found: UnreachableError = DeadlineError("no answer in time", Cause.TIMEOUT)
+        case CutReplyError():
+            found = UnreachableError(f"HTTP: {error}", Cause.CLOSED)
         case HttpError():
             found = UnreachableError(f"HTTP: {error}", Cause.MALFORMED)
         case BrokenPeerError():

@@ -17,6 +17,7 @@ import struct
 import threading
 from typing import Protocol, cast
 
+from daemonkit.keepalive import keep_alive
 from daemonkit.tls.client_session import ClientSession, clear_errors
 
 # What the kernel is asked for at once.
@@ -255,6 +256,9 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)  # as all of sockets of streams are
+        found = transport.get_extra_info("socket")
+        if found is not None:
+            keep_alive(found)
         if self._tls is not None:
             try:
                 self._continue_handshake(self._tls)

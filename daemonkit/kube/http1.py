@@ -38,6 +38,10 @@ class HttpError(ValueError):
     """Bytes that are not an HTTP/1.1 reply."""
 
 
+class CutReplyError(HttpError):
+    """The connection ended within the reply."""
+
+
 @dataclass(frozen=True, slots=True)
 class Head:
     """Status and header fields of a reply; names in lower case, repeated ones joined by commas."""
@@ -117,10 +121,10 @@ class Reply:
         return self._plain(data)
 
     def end(self) -> None:
-        """The connection ended. Raises HttpError when the reply is not whole."""
+        """The connection ended. Raises CutReplyError when the reply is not whole."""
         if not self.is_complete:
             if self.head is None or self._is_chunked or self._left is not None:
-                raise HttpError("the connection ended within the reply")
+                raise CutReplyError("the connection ended within the reply")
             self.is_complete = True
 
     # ---- head

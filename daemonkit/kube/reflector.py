@@ -31,6 +31,7 @@ from daemonkit.kube.freshness import Failure
 from daemonkit.kube.object_limits import limits_of
 from daemonkit.kube.reflector_log import FailureLog, OversizedObjectLog
 from daemonkit.kube.reflector_policy import (
+    SHORT_WATCH_S,
     Absent,
     Action,
     Ended,
@@ -82,24 +83,22 @@ _PART_CHANGES = 500
 class Timing:
     """How a reflector asks and waits.
 
-    The request asks the server to end a watch after `watch_timeout_s` to twice that, at random. So watches of
-    many nodes spread over servers (client-go does the same with 5 to 10 minutes). Servers send a bookmark
-    each minute (k8s.io/apiserver, storage/cacher: bookmarkFrequency), so a stream that brings nothing for
-    `idle_timeout_s` is taken for half open; a server without bookmarks merely sees a reconnect. A watch that
-    is not `is_long` ends `margin_s` before that, or up to an eighth sooner, at random.
+    The request asks the server to end a watch after `watch_timeout_s` or up to an eighth sooner, at random.
+    So watches of many nodes spread over servers (client-go does the same with 5 to 10 minutes). It is also
+    how old the state of a kind may get that had no event, of which servers send no bookmarks. Of others they
+    send one each minute (k8s.io/apiserver, storage/cacher: bookmarkFrequency). So a stream that has brought
+    something, and then brings nothing for `idle_timeout_s`, is taken for half open.
     """
 
     page_size: int = 500
-    watch_timeout_s: float = 300.0
+    watch_timeout_s: float = 240.0
     idle_timeout_s: float = 90.0
     # What the server may be late with ending a watch.
     margin_s: float = 10.0
 
-    def timeout_s(self, *, is_long: bool, jitter: float) -> float:
+    def timeout_s(self, jitter: float) -> float:
         """How long the server is asked to let a watch last. `jitter` is a random number in [0, 1)."""
-        if is_long:
-            return self.watch_timeout_s * (1.0 + jitter)
-        return min(self.watch_timeout_s, (self.idle_timeout_s - self.margin_s) * (1.0 - jitter / 8.0))
+        return self.watch_timeout_s * (1.0 - jitter / 8.0)
 
 
 class Transport(Protocol):
@@ -304,11 +303,11 @@ class Reflector(Generic[T]):
                             self._budget_part.end_list()
                 return Listed()
             try:
-                await self._watch(is_long=step.is_long)
+                await self._watch()
             finally:
                 if self._budget_part is not None:
                     self._budget_part.end_watch()
-            return Ended(self._clock() - begun_s, is_useful=was_useful())
+            return self._ended(self._clock() - begun_s, is_useful=was_useful())
         except ApiError as error:
             if error.status.code == 404 and step.action is Action.LIST and self._accept_absence():
                 return Absent()
@@ -318,13 +317,22 @@ class Reflector(Generic[T]):
                 return Stalled(is_useful=was_useful())
             return Unreachable(str(error), error.cause, error.server)
         except UnreachableError as error:
-            if was_useful():
-                return Ended(self._clock() - begun_s, is_useful=True)
+            lasted_s = self._clock() - begun_s
+            # A proxy on the way ends what is silent for some time.
+            was_cut = error.cause is Cause.CLOSED and lasted_s >= SHORT_WATCH_S
+            if was_useful() or (step.action is Action.WATCH and was_cut):
+                return Ended(lasted_s, is_useful=was_useful())
             return Unreachable(str(error), error.cause, error.server)
         except RegressedError as error:
             return Regressed(error.known, error.offered)
         except GarbageError as error:
             return Garbage(str(error))
+
+    def _ended(self, lasted_s: float, *, is_useful: bool) -> Ended:
+        """The server ended the watch. All that it sent before its end has come, on the same stream."""
+        if lasted_s >= SHORT_WATCH_S:
+            self._confirmed(self._clock(), Action.WATCH)
+        return Ended(lasted_s, is_useful)
 
     async def _list(self, step: Step, items: list[Put[T] | Undecodable]) -> None:
         """List into `items`, which the caller has empty and clears."""
@@ -463,10 +471,10 @@ class Reflector(Generic[T]):
             del self._filtered[metadata.namespace]
         return had_any != bool(names)
 
-    async def _watch(self, *, is_long: bool) -> None:
+    async def _watch(self) -> None:
         """Watch until the server ends it."""
         timing = self._timing
-        timeout_s = max(1.0, timing.timeout_s(is_long=is_long, jitter=self._rng()))
+        timeout_s = max(1.0, timing.timeout_s(self._rng()))
         params = self._selectors | {
             "watch": "1",
             "allowWatchBookmarks": "true",

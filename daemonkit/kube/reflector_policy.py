@@ -6,13 +6,10 @@ The rules in words:
 - What invalidates the position leads to a new list: 410 Gone, bytes that are not events, a version
   that went back, a refused request. The first 410 does so at once: a restarted server answers it, and
   that server is up.
-- So do several watches in a row that brought neither event nor bookmark. They prove nothing, and a
-  server sends no bookmarks of a kind that had no event since it started, up to ten minutes long
-  (k8s.io/apiserver, storage/cacher: dispatchEvents; seen with 1.34).
-- Only a watch after one that was of use may be long. Of others the server is asked to end them before they
-  would be taken for half open: a connection that ends so serves the next request, without a handshake. A
-  kind stays with short watches once a long one has stalled: for some kinds an API server sends a bookmark
-  before it ends a watch, and none for minutes in a long one (seen with 1.34).
+- So do several watches in a row that brought neither event nor bookmark. A server sends no bookmarks of a
+  kind that had no event since it started (k8s.io/apiserver, storage/cacher: dispatchEvents; seen with
+  1.34). Nothing distinguishes a server that never sends any, or a proxy
+  that holds back what it gets.
 - A watch is of use if it brought an event of an object, or a bookmark and lasted SHORT_WATCH_S. A server that
   ends each watch behind a bookmark would be asked again and again.
 - Failures in a row back off exponentially. Those that lead from a watch to a list are counted until a watch
@@ -38,7 +35,7 @@ ABSENT_S = BACKOFF_MAX_S
 RETRY_AFTER_MAX_S = 120.0
 # A watch that lasts less and brings nothing counts as a failure (reflector.go: "very short watch").
 SHORT_WATCH_S = 1.0
-# With the idle timeout of 90 s that makes a proof every five minutes.
+# With watches of 210 to 240 s that makes a list each eleven to twelve minutes.
 MAX_SILENT_WATCHES = 3
 
 
@@ -51,15 +48,13 @@ class Step(msgspec.Struct, frozen=True):
     """Wait `delay_s`, then act.
 
     A list `is_paged` unless its pages expired under us. It `is_fresh` when it must not come out of
-    a cache; otherwise the server may answer any state not older than the one that we hold. A watch `is_long`
-    if the one before it was of use.
+    a cache; otherwise the server may answer any state not older than the one that we hold.
     """
 
     action: Action
     delay_s: float = 0.0
     is_paged: bool = True
     is_fresh: bool = False
-    is_long: bool = False
 
 
 class Listed(msgspec.Struct, frozen=True):
@@ -78,7 +73,7 @@ class Ended(msgspec.Struct, frozen=True):
 
 
 class Stalled(msgspec.Struct, frozen=True):
-    """Nothing came within the deadline: the stream may be half open."""
+    """Nothing came in time, not even the end: the stream may be half open."""
 
     is_useful: bool
 
@@ -122,15 +117,13 @@ class Progress(msgspec.Struct, frozen=True):
     """Where a reflector is: the step under way, and what went before it.
 
     `failures` in a row of anything; `relists` that watches led to, and `silent_watches`, watches that
-    brought nothing, since a watch was last of use. It `is_quiet` once a watch was taken for half open: until
-    the next list no watch is long.
+    brought nothing, since a watch was last of use.
     """
 
     step: Step = START
     failures: int = 0
     relists: int = 0
     silent_watches: int = 0
-    is_quiet: bool = False
 
 
 def is_watch_useful(lasted_s: float, *, has_events: bool, has_bookmarks: bool) -> bool:
@@ -147,14 +140,13 @@ def after(progress: Progress, outcome: Outcome, jitter: float) -> Progress:
         case Absent():
             return Progress(Step(Action.LIST, spread_s(ABSENT_S, jitter), is_fresh=True))
         case Ended(_, is_useful=True):
-            return Progress(replace(again, is_long=not progress.is_quiet), is_quiet=progress.is_quiet)
+            return Progress(again)
         case Ended(lasted_s):
             if lasted_s >= SHORT_WATCH_S:
                 return _silent(progress, 0.0)
             return _failed(progress, again, jitter)
         case Stalled(is_useful):
-            quiet = replace(Progress(again) if is_useful else progress, is_quiet=True)
-            return _silent(quiet, pause_s(1, jitter))
+            return _silent(Progress(again) if is_useful else progress, pause_s(1, jitter))
         case Garbage():
             return _relist(progress, jitter)
         case Regressed():
@@ -211,5 +203,4 @@ def _silent(progress: Progress, delay_s: float) -> Progress:
     silent_watches = progress.silent_watches + 1
     if silent_watches >= MAX_SILENT_WATCHES:
         return Progress(Step(Action.LIST, delay_s))
-    step = Step(Action.WATCH, delay_s)
-    return Progress(step, 0, progress.relists, silent_watches, progress.is_quiet)
+    return Progress(Step(Action.WATCH, delay_s), 0, progress.relists, silent_watches)

@@ -21,6 +21,7 @@ class _WatchStream:
         self.changed = asyncio.Event()
         self.injected: list[bytes] = []
         self.is_cut = False
+        self.error: Exception | None = None
 
 
 class StorageTransport:
@@ -75,16 +76,22 @@ class StorageTransport:
         stream = _WatchStream()
         self._streams.add(stream)
         try:
-            yield self._chunks(stream, self._selection(path, params), params, idle_timeout_s)
+            yield self._chunks(stream, self._selection(path, params), params, idle_timeout_s, timeout_s)
         finally:
             self._streams.discard(stream)
 
     async def _chunks(
-        self, stream: _WatchStream, selection: Selection, params: Mapping[str, str], idle_timeout_s: float
+        self,
+        stream: _WatchStream,
+        selection: Selection,
+        params: Mapping[str, str],
+        idle_timeout_s: float,
+        timeout_s: float,
     ) -> AsyncIterator[bytes]:
         now = asyncio.get_running_loop().time
         since, ends_at = int(params["resourceVersion"]), now() + int(params["timeoutSeconds"])
         last_line_at = now()
+        most_at = gives_up_at = last_line_at + timeout_s
         if self.whole_watch is not None:
             yield self.whole_watch
             return
@@ -104,13 +111,16 @@ class StorageTransport:
                     chunks.append(wire.bookmark(selection.resource, since))
                 for chunk in chunks:
                     last_line_at = now()
+                    gives_up_at = min(most_at, last_line_at + idle_timeout_s)
                     for piece in (chunk[:7], chunk[7:]) if self.has_cut_lines else (chunk,):
                         yield piece
+                if stream.error is not None:
+                    raise stream.error
                 if stream.is_cut or now() >= ends_at:
                     return
-            if now() >= last_line_at + idle_timeout_s:
+            if now() >= gives_up_at:
                 raise DeadlineError("nothing came in time")
-            due = (last_line_at + self.bookmark_interval_s, last_line_at + idle_timeout_s, ends_at)
+            due = (last_line_at + self.bookmark_interval_s, gives_up_at, ends_at)
             wait_s = min([at - now() for at in due if at > now()])
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(wait_s):
@@ -122,10 +132,10 @@ class StorageTransport:
             stream.injected.append(data)
         self._wake()
 
-    def cut(self) -> None:
-        """End all watches."""
+    def cut(self, error: Exception | None = None) -> None:
+        """End all watches, as the API server or with an error of their connections."""
         for stream in self._streams:
-            stream.is_cut = True
+            stream.is_cut, stream.error = True, error
         self._wake()
 
     def heal(self) -> None:

@@ -11,8 +11,8 @@ import socket
 from collections.abc import Callable
 
 from daemonkit import logs
+from daemonkit.keepalive import keep_alive
 from vnagent.transport.event_loop import watcher_of
-from vnagent.transport.keepalive import keep_alive
 
 BACKLOG = 1024
 # So many accepts in one event, of 60 us each; the rest gets its turn after other connections had theirs. With

@@ -1,22 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How vn-agent learns that a peer has vanished without a FIN: its host is off, or the network is gone.
+"""How vn-agent learns that a peer has vanished while data for it is in flight.
 
-The kernel's keepalive asks a connection on which nothing is in flight. With data in flight it leaves the
-decision to retransmission, which gives up after 15 minutes and more (tcp(7), tcp_retries2). TCP_USER_TIMEOUT
-would be sooner, and would also end a client that reads nothing for as long: since Linux 5.11 it counts the
-probes of a zero window that are answered (tcp_probe_timer). `kubectl logs -f | less` is such a client. So
-vn-agent reads TCP_INFO and looks for what is not answered.
+The kernel's keepalive (daemonkit.keepalive) asks a connection on which nothing is in flight. With data in
+flight it leaves the decision to retransmission, which gives up after 15 minutes and more (tcp(7),
+tcp_retries2). TCP_USER_TIMEOUT would be sooner, and would also end a client that reads nothing for as long:
+since Linux 5.11 it counts the probes of a zero window that are answered (tcp_probe_timer). `kubectl logs -f |
+less` is such a client. So vn-agent reads TCP_INFO and looks for what is not answered.
 """
 
-import socket
 import struct
 from typing import Final
-
-# On a connection that is idle: asked after 30 s, and gone after 7 questions without an answer: 135 s. Go's
-# server takes 150 s (15 s, and 9 times 15 s). A switch that starts anew takes one to two minutes.
-KEEPALIVE_IDLE_S: Final = 30
-KEEPALIVE_INTERVAL_S: Final = 15
-KEEPALIVE_COUNT: Final = 7
 
 # With data in flight: nothing was acknowledged for so long, although it was sent again. Exponential back-off
 # from 0.2 s has sent it nine times by then.
@@ -30,14 +23,6 @@ _PROBES: Final = 2
 INFO_BYTES: Final = 60
 _COUNTS = struct.Struct("=2xBB")
 _LAST_ACK = struct.Struct("=56xI")
-
-
-def keep_alive(sock: socket.socket) -> None:
-    """Set the options of a TCP socket; sockets that a listening one accepts inherit them. Raises OSError."""
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEPALIVE_IDLE_S)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, KEEPALIVE_INTERVAL_S)
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, KEEPALIVE_COUNT)
 
 
 def has_vanished(info: bytes, silent_ms: int = SILENT_MS) -> bool:

@@ -14,6 +14,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from daemonkit.keepalive import keep_alive
 from daemonkit.tls.client_session import ClientSession, clear_errors
 from vnagent.core.dial_order import DialOrder
 from vnagent.core.framing import Body, FramingError, body_of
@@ -23,7 +24,6 @@ from vnagent.core.kubelet_request import KubeletRequests
 from vnagent.core.upstream_request import UpstreamRequests
 from vnagent.transport.cipher import Cipher
 from vnagent.transport.handler import EndReason
-from vnagent.transport.keepalive import keep_alive
 from vnagent.transport.poller import PollGroup, SocketPoller
 from vnagent.transport.tls_connection import TlsConnection
 from vnagent.upstream.session import UpstreamSession

@@ -12,6 +12,7 @@ from typing import cast
 
 import pytest
 
+from daemonkit.keepalive import keep_alive
 from daemonkit.kube.client import Client, DeadlineError, UnreachableError
 from daemonkit.kube.connection import (
     FREE_RECORDS,
@@ -25,6 +26,7 @@ from daemonkit.kube.connection import (
 )
 from daemonkit.kube.credentials import Credentials
 from daemonkit.kube.kubeconfig import Access
+from daemonkit.remedies import Cause
 from devkit.pki import Authority
 from tests.waiting import until
 
@@ -277,6 +279,43 @@ async def test_a_peer_that_never_stops_sending_has_a_deadline() -> None:
         await asyncio.to_thread(flood.join)
 
 
+async def test_a_stream_may_be_silent_until_it_has_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kind without events has watches that bring nothing; of others more is due."""
+    sends = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    real, ahead_s = loop.time, 0.0
+    monkeypatch.setattr(loop, "time", lambda: real() + ahead_s)
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+        await sends.wait()
+        writer.write(b"1\r\nx\r\n")
+        await reader.read()
+
+    async def read(chunks: AsyncIterator[bytes]) -> bytes:
+        return await anext(chunks)
+
+    async def pass_a_minute(then: Callable[[], None]) -> None:
+        nonlocal ahead_s
+        for _ in range(5):
+            await asyncio.sleep(0)
+        ahead_s += 61
+        await asyncio.sleep(0.01)
+        then()
+
+    async with server(serve, None) as port:
+        access = Access(f"http://127.0.0.1:{port}", token="t")
+        async with (
+            Client(Credentials(lambda: access)) as client,
+            client.stream("/x", {}, idle_timeout_s=60, timeout_s=300) as chunks,
+        ):
+            first, _ = await asyncio.gather(read(chunks), pass_a_minute(sends.set))
+            assert first == b"x"
+            with pytest.raises(DeadlineError):
+                await asyncio.gather(read(chunks), pass_a_minute(lambda: None))
+
+
 async def test_idle_connections_expire(authority: Authority, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("daemonkit.kube.client.IDLE_S", 0.05)
     ended = 0
@@ -299,19 +338,40 @@ async def test_idle_connections_expire(authority: Authority, monkeypatch: pytest
 
 
 async def test_malformed_and_truncated_replies_are_errors(authority: Authority) -> None:
-    left = [b"", b"SMTP\r\n\r\n", reply(b"hello")[:-1], b"HTTP/1.1 200"]
+    chunked = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+    truncated = [b"", b"HTTP/1.1 200", reply(b"hello")[:-1], chunked, chunked + b"5\r\nhel"]
+    left = [*truncated, b"SMTP\r\n\r\n", chunked + b"z\r\n"]
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
-        writer.write(left.pop())
+        writer.write(left[-1])
         await writer.drain()
 
     async with server(serve, authority) as port:
         access = Access(f"https://127.0.0.1:{port}", ca_pem=authority.cert_pem, token="t")
         async with Client(Credentials(lambda: access)) as client:
             while left:
-                with pytest.raises(UnreachableError, match="HTTP: "):
+                with pytest.raises(UnreachableError, match="HTTP: ") as raised:
                     await client.request("GET", "/x")
+                cause = Cause.CLOSED if left.pop() in truncated else Cause.MALFORMED
+                assert raised.value.cause is cause
+
+
+async def test_a_vanished_server_is_asked_by_keepalive(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A watch may bring nothing for minutes: nothing else shows that its server is gone."""
+    found: list[bool] = []
+
+    def recorded(sock: socket.socket) -> None:
+        keep_alive(sock)
+        found.append(bool(sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)))
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+
+    monkeypatch.setattr("daemonkit.kube.connection.keep_alive", recorded)
+    async with server(serve, None) as port:
+        (await dial("127.0.0.1", port, None, None)).close()
+    assert found == [True]
 
 
 async def test_tls_records_of_a_byte_are_bounded_in_number(authority: Authority) -> None:

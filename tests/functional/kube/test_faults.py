@@ -168,7 +168,7 @@ async def test_a_server_without_bookmarks_is_relisted(
 ) -> None:
     """It proves nothing by itself: now and then a list has to."""
     apiserver.faults.has_bookmarks = False
-    async with following(client, Timing(idle_timeout_s=0.3)) as (_, observed):
+    async with following(client, Timing(watch_timeout_s=1.0)) as (_, observed):
         await until(lambda: len(apiserver.seen) >= 5)
         verbs = [seen.verb for seen in apiserver.seen]
         assert verbs[:5] == ["list", "watch", "watch", "watch", "list"]
@@ -189,7 +189,7 @@ async def test_a_quiet_watch_is_taken_up_without_a_handshake(
 
     monkeypatch.setattr("daemonkit.kube.client.dial", counted)
     apiserver.faults.has_bookmarks = False
-    async with following(client, Timing(idle_timeout_s=11.0)) as (_, observed):
+    async with following(client, Timing(watch_timeout_s=1.0)) as (_, observed):
         await until(lambda: len(apiserver.seen) >= 4)
         assert [seen.verb for seen in apiserver.seen][:4] == ["list", "watch", "watch", "watch"]
         apiserver.storage.create(CONFIG_MAPS, config_map("a"))

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from daemonkit.keepalive import keep_alive
 from devkit.kubelet.pods import FakePod, page_for
 from devkit.kubelet.replies import Exchange, FakeReply
 from devkit.kubelet.server import FakeKubelet, kubelet_context
@@ -21,7 +22,6 @@ from tests.unit.vnagent.fake_upstream_pool import FakeUpstreamPool
 from tests.unit.vnagent.upstream.fake_transports import ResponseRecorder
 from tests.waiting import until
 from vnagent.core.head import ResponseHead
-from vnagent.transport.keepalive import keep_alive
 from vnagent.transport.poller import SocketPoller
 from vnagent.upstream import pool as pooling
 from vnagent.upstream.page_fetch import FETCH_S, FetchError, fetch_page

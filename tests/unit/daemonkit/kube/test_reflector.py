@@ -42,16 +42,16 @@ async def test_list_and_watch_requests_have_their_parameters() -> None:
         env.put("d")
         env.transport.cut()
         await asyncio.sleep(5)
-    first, second, watch, third, fourth, _, _, _, last, *_, long = env.transport.queries
+    first, second, watch, third, fourth, _, _, _, last, *_, again = env.transport.queries
     assert first == {"limit": "2"}
     assert second.keys() == {"limit", "continue"}
     assert watch == {
         "watch": "1",
         "allowWatchBookmarks": "true",
         "resourceVersion": "4",
-        "timeoutSeconds": "75",
+        "timeoutSeconds": "93",
     }
-    assert long == {**watch, "resourceVersion": env.reflector.resource_version, "timeoutSeconds": "150"}
+    assert again == {**watch, "resourceVersion": env.reflector.resource_version}
     assert third == {"limit": "2", "resourceVersion": "4", "resourceVersionMatch": "NotOlderThan"}
     assert fourth.keys() == {"limit", "continue"}
     assert last == {"limit": "2", "resourceVersion": "5", "resourceVersionMatch": "NotOlderThan"}
@@ -79,6 +79,9 @@ async def test_a_quiet_resource_is_relisted_before_it_is_stale() -> None:
             await asyncio.sleep(10)
             ages.append(env.reflector.age_s() or 0.0)
         assert 200 < max(ages) < 240
+    # Each watch's end shows that nothing was lost on its stream.
+    verbs = ["watch" if "watch" in query else "list" for query in env.transport.queries]
+    assert verbs[:9] == [*["list", "watch", "watch", "watch"] * 2, "list"]
 
 
 async def test_a_handler_can_distinguish_a_list_from_events() -> None:

@@ -6,11 +6,13 @@ import asyncio
 import pytest
 
 from daemonkit.kube import oversized_objects
+from daemonkit.kube.client import UnreachableError
 from daemonkit.kube.freshness import Failure
 from daemonkit.kube.object_limits import MAX_OBJECT_BYTES
 from daemonkit.kube.reflector import PAGE_BYTES, Timing
 from daemonkit.kube.resources import CONFIG_MAPS
 from daemonkit.metrics import Registry
+from daemonkit.remedies import Cause
 from devkit.kube import wire as wire
 from devkit.kube.storage import StatusError
 from tests.metric_samples import samples_of
@@ -25,18 +27,73 @@ from tests.unit.daemonkit.kube.reflector_environment import (
 pytestmark = pytest.mark.asyncio
 
 
-async def test_a_half_open_watch_is_resumed() -> None:
+@pytest.mark.parametrize(
+    ("bookmark_interval_s", "first_s", "found_s"),
+    # Of what has brought a bookmark another is due; else the server is to end the watch.
+    [(60.0, 61, 90), (1e9, 1, 240)],
+)
+async def test_a_half_open_watch_is_resumed(
+    bookmark_interval_s: float, first_s: float, found_s: float
+) -> None:
     env = ReflectorEnvironment()
+    env.transport.bookmark_interval_s = bookmark_interval_s
     async with env.running():
-        await asyncio.sleep(1)
+        await asyncio.sleep(first_s)
         env.transport.is_stalled = True
         env.put("a")
-        await asyncio.sleep(85)
+        await asyncio.sleep(found_s - 10)
         assert not env.is_converged()
         env.transport.is_stalled = False
-        await asyncio.sleep(10)
+        await asyncio.sleep(20)
         assert env.is_converged()
         assert len(lists(env)) == 1
+
+
+@pytest.mark.parametrize("error", [UnreachableError("reset", Cause.CLOSED), UnreachableError("?")])
+async def test_a_proxy_that_ends_silent_streams_is_no_failure(error: UnreachableError) -> None:
+    """Many end what has been silent for a minute. Each watch of a kind without events was one failure more,
+    with half a minute until the next one."""
+    env = ReflectorEnvironment()
+    env.transport.bookmark_interval_s = 1e9
+    async with env.running():
+        for _ in range(10):
+            await asyncio.sleep(60)
+            env.transport.cut(error)
+        await asyncio.sleep(1)
+        if error.cause is Cause.CLOSED:
+            assert env.reflector.failure is None
+            # Three of them are lists, each with its watch.
+            assert len(env.transport.queries) == 2 + 10 + 3
+        else:
+            assert env.reflector.failure is not None
+
+
+async def test_a_stream_that_is_cut_at_once_is_a_failure() -> None:
+    env = ReflectorEnvironment()
+    async with env.running():
+        await asyncio.sleep(10)
+        for _ in range(10):
+            env.transport.cut(UnreachableError("reset", Cause.CLOSED))
+            await asyncio.sleep(0.5)
+        assert env.reflector.failure is not None
+        assert len(env.transport.queries) < 8
+
+
+async def test_only_a_whole_answer_confirms_the_state() -> None:
+    env = ReflectorEnvironment()
+    env.transport.bookmark_interval_s = 1e9
+    async with env.running():
+        await asyncio.sleep(60)
+        env.transport.cut(UnreachableError("reset", Cause.CLOSED))
+        await asyncio.sleep(0.5)
+        assert env.age_s() > 60
+        env.transport.cut()
+        await asyncio.sleep(0.5)
+        assert env.age_s() > 60  # it has not lasted
+        await asyncio.sleep(59)
+        env.transport.cut()
+        await asyncio.sleep(1)
+        assert env.age_s() < 2
 
 
 @pytest.mark.parametrize(

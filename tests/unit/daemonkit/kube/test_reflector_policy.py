@@ -25,7 +25,6 @@ from daemonkit.kube.reflector_policy import (
 from daemonkit.kube.resources import Status, StatusCause, StatusDetails
 
 LIST, WATCH = Action.LIST, Action.WATCH
-QUIET = True
 FIRST_S, SECOND_S = 0.25, 0.5  # The back-off after one and after two failures, without jitter.
 
 
@@ -40,8 +39,8 @@ def listing(delay_s: float = 0.0, *, is_paged: bool = True, is_fresh: bool = Fal
     return Step(LIST, delay_s, is_paged, is_fresh)
 
 
-def watching(delay_s: float = 0.0, *, is_long: bool = False) -> Step:
-    return Step(WATCH, delay_s, is_long=is_long)
+def watching(delay_s: float = 0.0) -> Step:
+    return Step(WATCH, delay_s)
 
 
 @pytest.mark.parametrize(
@@ -52,29 +51,18 @@ def watching(delay_s: float = 0.0, *, is_long: bool = False) -> Step:
         (Progress(listing()), Listed(), Progress(watching())),
         (Progress(listing(), 3, 2), Listed(), Progress(watching(), 0, 2)),
         # A watch that was of use is taken up where it stopped, and all is forgiven.
-        (Progress(watching(), 3, 2, 1), Ended(0.1, is_useful=True), Progress(watching(is_long=True))),
+        (Progress(watching(), 3, 2, 1), Ended(0.1, is_useful=True), Progress(watching())),
         # So is one that brought nothing, but not for ever.
         (Progress(watching(), 3, 2), Ended(300.0, is_useful=False), Progress(watching(), 0, 2, 1)),
-        (Progress(watching(is_long=True)), Ended(300.0, is_useful=False), Progress(watching(), 0, 0, 1)),
+        (Progress(watching()), Ended(1.0, is_useful=False), Progress(watching(), 0, 0, 1)),
         (Progress(watching(), 0, 2, 2), Ended(300.0, is_useful=False), Progress(listing())),
         # One that ended at once is a failure.
         (Progress(watching()), Ended(0.1, is_useful=False), Progress(watching(FIRST_S), 1)),
         (Progress(watching(), 1), Ended(0.1, is_useful=False), Progress(watching(SECOND_S), 2)),
         # Half open: reconnect, at the same version.
-        (Progress(watching(), 5), Stalled(is_useful=False), Progress(watching(FIRST_S), 0, 0, 1, QUIET)),
-        (Progress(watching(), 0, 0, 2), Stalled(is_useful=True), Progress(watching(FIRST_S), 0, 0, 1, QUIET)),
+        (Progress(watching(), 5), Stalled(is_useful=False), Progress(watching(FIRST_S), 0, 0, 1)),
+        (Progress(watching(), 0, 0, 2), Stalled(is_useful=True), Progress(watching(FIRST_S), 0, 0, 1)),
         (Progress(watching(), 0, 0, 2), Stalled(is_useful=False), Progress(listing(FIRST_S))),
-        # From then on no watch is long, until the next list.
-        (
-            Progress(watching(), 0, 0, 1, QUIET),
-            Ended(70.0, is_useful=True),
-            Progress(watching(), 0, 0, 0, QUIET),
-        ),
-        (
-            Progress(watching(), 0, 0, 0, QUIET),
-            Ended(70.0, is_useful=False),
-            Progress(watching(), 0, 0, 1, QUIET),
-        ),
         # Gone: list at once, whatever failed before, but only once.
         (Progress(watching()), refused(410), Progress(listing(), 0, 1)),
         (Progress(watching(), 7), refused(410), Progress(listing(), 0, 1)),
