@@ -15,6 +15,7 @@ from syncer.policy.refusal_list import RefusalList, shown, text_of
 from syncer.policy.services import is_denied_name
 from syncer.policy.sync_policy import SyncPolicy
 
+KINDS = frozenset({"Endpoints", "EndpointSlice"})
 # Kubernetes puts at most as many addresses into one Endpoints object. Own pods are not counted.
 MAX_FOREIGN = 1_000
 _LISTED = ("addresses", "notReadyAddresses")

@@ -21,7 +21,7 @@ from syncer.caches.stored_totals import Totals
 from syncer.core.objects import Object
 from syncer.core.patches import patched
 from syncer.core.plan import Action, Create, IssueTokens, Patch, Plan, Refusal, Side, Wait
-from syncer.policy import limits, quantity
+from syncer.policy import endpoints, limits, quantity
 from syncer.policy.limits import STORED_BYTES
 from syncer.policy.quota import TenantUsage, unstated
 from syncer.policy.sync_policy import DEFAULT, SyncPolicy
@@ -179,9 +179,9 @@ class TenantQuota:
     def admit(self, item: SyncKey, plan: Plan, found: Object | None) -> Plan:
         """The plan, or what is left of it if it would exceed a limit; what it writes is reserved.
 
-        A refused plan still brings up what the super cluster says, and deletes. A refused resize holds
-        nothing else back. What it gives back goes down, and makes room for the rest of it: until the kubelet
-        has carried it out, old and new count.
+        A refused plan still brings up what the super cluster says, deletes, and takes addresses away that
+        Endpoints have no more. A refused resize holds nothing else back. What it gives back goes down, and
+        makes room for the rest of it: until the kubelet has carried it out, old and new count.
         """
         is_summed = item[0] in self._summed and any(map(_is_growth, plan.down.actions))
         # What is under way itself is judged: else two that failed would wait for each other.
@@ -201,7 +201,8 @@ class TenantQuota:
             actions = tuple(each for each in actions if not _is_growth(each))
         if any(isinstance(each, Create) for each in down.actions):
             actions = tuple(each for each in actions if not isinstance(each, IssueTokens))
-        actions += tuple(_reduced(down.actions, found))
+        if found is not None:
+            actions += tuple(_reduced(down.actions, found))
         # Planned again by each patrol, until there is room.
         refused = (*down.refusals, *refused)
         return replace(plan, down=replace(down, actions=actions, refusals=refused, is_partial=True))
@@ -326,12 +327,17 @@ def _uncounted(plan: Plan) -> Plan:
     return replace(plan, down=replace(down, actions=actions, wait=down.wait or NOT_COUNTED))
 
 
-def _reduced(actions: Iterable[Action], found: Object | None) -> Iterator[Patch]:
+def _reduced(actions: Iterable[Action], found: Object) -> Iterator[Patch]:
+    """What of refused patches makes less, or leads to fewer addresses: those may be others' by now."""
     for each in actions:
-        if isinstance(each, Patch) and _is_resize(each) and found is not None:
+        if isinstance(each, Patch) and _is_resize(each):
             body = reduced_part(found, each.body)
-            if body:
-                yield replace(each, body=body)
+        elif isinstance(each, Patch) and each.side is Side.SUPER and each.kind.kind in endpoints.KINDS:
+            body = endpoints.removal_patch(found, patched(found, each))
+        else:
+            continue
+        if body:
+            yield replace(each, body=body)
 
 
 def _is_resize(action: Action) -> bool:

@@ -26,7 +26,7 @@ from syncer.sources.policies import SYNC_POLICIES
 from tenancy import keys
 from tests.unit.syncer import objects
 from tests.unit.syncer.planes import Plane, annotations_of, grow
-from tests.unit.syncer.worlds import EVENTS, World, furnish, reports_of, running, sessions_of
+from tests.unit.syncer.worlds import DOWN, EVENTS, World, furnish, reports_of, running, sessions_of
 
 pytestmark = pytest.mark.asyncio
 
@@ -102,7 +102,7 @@ async def test_volumes_that_cannot_be_read_count() -> None:
         assert not await _goes_down(world, plane, "second")
         assert _is_refused(plane, "second", "stored-bytes")
         world.super.storage.delete(volumes, "", "v")
-        await asyncio.sleep(60)  # whose it was is not reported: a patrol sees the room
+        await asyncio.sleep(SOON_S)
         assert "second" in _below(world, CONFIG_MAPS)
 
 
@@ -119,6 +119,37 @@ def _resize(plane: Plane, name: str, container: int, cpu: str) -> None:
 def _requested(world: World, name: str) -> list[str]:
     containers = world.super.storage.get(PODS, "red-web", name)["spec"]["containers"]
     return [each["resources"]["requests"]["cpu"] for each in containers]
+
+
+@pytest.mark.parametrize("kind", ["Endpoints", "EndpointSlice"])
+async def test_a_full_quota_keeps_no_address(kind: str) -> None:
+    """The address of a pod that ends is another tenant's next, whatever grows beside it."""
+    resource = DOWN[kind]
+    async with _limited(
+        objects.pod("p"), objects.pod("q"), objects.service("s"), **{"vcnode.io/stored-bytes": "48Ki"}
+    ) as (world, plane):
+        ours, ends = (
+            world.super.storage.get(PODS, "red-web", each)["status"]["podIP"] for each in ("p", "q")
+        )
+        plane.cluster.create(resource, _endpoints(kind, ours, ends))
+        assert await _goes_down(world, plane, "first")
+        value = plane.storage.get(resource, "web", "s")
+        changed = _endpoints(kind, ours)
+        changed["metadata"] = value["metadata"] | {"annotations": {"more": "x" * 60_000}}
+        plane.storage.put(resource, value | changed)
+        await asyncio.sleep(SOON_S)
+        text = str(world.super.objects(resource)["red-web", "s"])
+        assert (ours in text, ends in text) == (True, False)
+        assert _is_refused(plane, "s", "stored-bytes")
+        assert world.problems == []
+
+
+def _endpoints(kind: str, *found: str) -> Object:
+    meta: Object = {"namespace": "web", "name": "s", "labels": {"kubernetes.io/service-name": "s"}}
+    if kind == "Endpoints":
+        return {"kind": kind, "metadata": meta, "subsets": [{"addresses": [{"ip": each} for each in found]}]}
+    endpoints = [{"addresses": [each]} for each in found]
+    return {"kind": kind, "metadata": meta, "addressType": "IPv4", "endpoints": endpoints}
 
 
 async def test_a_pod_states_what_a_quota_limits() -> None:
