@@ -34,6 +34,21 @@ class _Place(NamedTuple):
     size_bytes: int
 
 
+class Charge(NamedTuple):
+    """What was charged for a write that went out without a place."""
+
+    bucket: TokenBucket
+    size_bytes: int
+
+    def give_back(self) -> None:
+        """The write was refused."""
+        self.bucket.debit(-self.size_bytes)
+
+
+FREE = Charge(TokenBucket(0, 0, 0, 0), 0)
+"""Of a write that no rate counts."""
+
+
 class WriteRate(Generic[T]):
     """Of one tenant. Times are of one clock that never goes back."""
 
@@ -80,20 +95,20 @@ class WriteRate(Generic[T]):
         """A write of so many bytes was refused, after `reserve_s` had let it go out."""
         self._bucket.debit(-size_bytes)
 
-    def try_take_away(self, item: T, size_bytes: int, now_s: float) -> bool:
+    def try_take_away(self, item: T, size_bytes: int, now_s: float) -> Charge | None:
         """As `try_now`, of an item's write that takes something away: it gets no place."""
         self.forget(item)
         return self.try_now(size_bytes, now_s)
 
-    def try_now(self, size_bytes: int, now_s: float) -> bool:
-        """Charge a write that gets no place; false if it may not go out now.
+    def try_now(self, size_bytes: int, now_s: float) -> Charge | None:
+        """Charge a write that gets no place; None if it may not go out now.
 
         Where another one would wait, it may go out all the same, up to a rate of its own.
         """
         if self._bucket.available(now_s) >= size_bytes:
             self._bucket.reserve(now_s, size_bytes)
-            return True
-        return self._extra.try_acquire(now_s, size_bytes)
+            return Charge(self._bucket, size_bytes)
+        return Charge(self._extra, size_bytes) if self._extra.try_acquire(now_s, size_bytes) else None
 
     def forget_all(self) -> dict[T, _Place]:
         """None of the items that wait is to be written: what has been written counts on.

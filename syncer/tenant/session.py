@@ -34,7 +34,7 @@ from syncer.core.pair import Pair
 from syncer.core.plan import SIDES, Side
 from syncer.core.tenant_cluster import TenantCluster
 from syncer.core.view import SyncSettings
-from syncer.core.write_rate import WriteRate
+from syncer.core.write_rate import Charge, WriteRate
 from syncer.kinds.port import KindSync
 from syncer.policy.limits import count_name
 from syncer.policy.sync_policy import PolicyUnusable, SyncPolicy, known_or_default
@@ -256,12 +256,12 @@ class TenantSession:
         """How long a write of the item to the super cluster must wait; 0 if it is to go out now."""
         return self.write_rate.reserve_s(item, size_bytes, self._clock())
 
-    def try_take_away(self, item: SyncKey, size_bytes: int) -> bool:
-        """Charge a write that takes away what may be another tenant's by now; false if it may not go out."""
+    def try_take_away(self, item: SyncKey, size_bytes: int) -> Charge | None:
+        """Charge a write that takes away what may be another tenant's by now; None if it may not go out."""
         return self.write_rate.try_take_away(item, size_bytes, self._clock())
 
-    def try_write_tokens(self, size_bytes: int) -> bool:
-        """Charge the write of a Secret of a pod's tokens; false if it may not go out now."""
+    def try_write_tokens(self, size_bytes: int) -> Charge | None:
+        """Charge the write of a Secret of a pod's tokens; None if it may not go out now."""
         return self.write_rate.try_now(size_bytes, self._clock())
 
     async def send(

@@ -19,6 +19,7 @@ from syncer.core.due_times import DueTimes
 from syncer.core.objects import Object, annotations_of, uid_of
 from syncer.core.plan import Conflict, IssueTokens, Wait
 from syncer.core.tenant_cluster import TenantCluster
+from syncer.core.write_rate import FREE
 from syncer.tokens.documents import MAX_TOKENS, PodTokens, parse_secret, pod_tokens, requests_of
 from syncer.tokens.pod_record import FIRST_BACKOFF_S, PodRecord, TenantBackoff
 from syncer.tokens.token_requests import (
@@ -104,7 +105,7 @@ class TokenIssuer:
         cluster: TenantCluster,
         client: Requester,
         super_client: Requester | None = None,
-        may_write: MayWrite = lambda *_: True,
+        may_write: MayWrite = lambda *_: FREE,
     ) -> None:
         """Serve a tenant. One that is there under the same key is replaced.
 

@@ -16,6 +16,7 @@ from daemonkit.kube.resources import SECRETS, Resource
 from syncer.core.objects import Object, uid_of
 from syncer.core.plan import TokenRequest, Wait
 from syncer.core.tenant_cluster import TenantCluster
+from syncer.core.write_rate import Charge
 from syncer.tokens.documents import (
     IssuedToken,
     PodTokens,
@@ -31,7 +32,7 @@ SERVICE_ACCOUNTS = Resource("", "v1", "serviceaccounts")
 NOT_ISSUED = "TokensNotIssued"
 NOT_SYNCED = "the tenant is not synced any more"
 MAX_RESPONSE_BYTES = 256 * 1024
-MayWrite = Callable[[str, str, int], bool]
+MayWrite = Callable[[str, str, int], Charge | None]
 
 _OBJECT = msgspec.json.Decoder(Object)
 _MERGE_PATCH = "application/merge-patch+json"
@@ -65,8 +66,8 @@ class TokenRequests:
     """One tenant's. `super_client` is the super cluster's, for this tenant's objects.
 
     Before each write `is_served` is asked whether the tenant still is, `owns` whether a super namespace is
-    its own now, and `may_write`, with the Secret's namespace and name and the bytes of the request, whether
-    the tenant's rate has room. `wall` is the time of day in seconds.
+    its own now, and `may_write`, with the Secret's namespace and name and the bytes of the request, what it
+    costs; None if the tenant's rate has no room. `wall` is the time of day in seconds.
     """
 
     cluster: TenantCluster
@@ -158,8 +159,15 @@ class TokenRequests:
             raise NotIssuedError(message, RenewalFailure.NAMESPACE_NOT_OWNED)
         content_type = _MERGE_PATCH if method == "PATCH" else "application/json"
         encoded = msgspec.json.encode(body)
-        if not self.may_write(pod.super_namespace, pod.secret_name, len(encoded)):
+        charge = self.may_write(pod.super_namespace, pod.secret_name, len(encoded))
+        if charge is None:
             message = "this tenant has written too many tokens to the super cluster, and these wait"
             raise NotIssuedError(message, RenewalFailure.WRITE_RATE)
-        answer = await self.super_client.request(method, path, {}, encoded, content_type=content_type)
+        try:
+            answer = await self.super_client.request(method, path, {}, encoded, content_type=content_type)
+        except ApiError as error:
+            # With another code it may have been written.
+            if error.status.code < 500:
+                charge.give_back()
+            raise
         return decoded(_OBJECT, answer)

@@ -53,6 +53,8 @@ class ForeignNamespaceError(Exception):
 
 
 WRITE_RATE = "WriteRateExceeded"
+# It is gone, another one by now, or too many come at once: of what was sent that says nothing.
+_AGAIN = frozenset({404, 409, 429})
 _TOO_LARGE = Refusal(
     "object",
     f"it would have more than {MAX_ANSWERED_BYTES} bytes as an API server answers it, which writes each <, > "
@@ -177,10 +179,10 @@ class ActionWriter:
                     return None
                 there = session.caches.pair(item).of(action.side)
                 if self._takes_away(item, action, there):
-                    _check_size(action, request, there)
-                    if not session.try_take_away(item, _size_bytes(request, there)):
+                    taken = await self._take_away(session, item, action, request, there)
+                    if taken is None:
                         return await self.carry_out(session, item, _end_of(action), versions)
-                    body = await self._send(session, item, action.side, "patch", request)
+                    body = taken
                 else:
                     body = await self._write(session, item, action, request, there)
                 if _version_in(body) == state[1]:
@@ -217,6 +219,35 @@ class ActionWriter:
             if error.status.code < 500:
                 session.write_rate.give_back(size_bytes)
             raise
+
+    async def _take_away(
+        self,
+        session: TenantSession,
+        item: SyncKey,
+        action: Patch,
+        request: ApiRequest,
+        there: CachedObject | None,
+    ) -> bytes | None:
+        """Send a patch that takes something away; None if it does not go out, or is refused.
+
+        The tenant decides what else is in it, and so whether an API server accepts it.
+        """
+        try:
+            _check_size(action, request, there)
+        except TooLargeError:
+            return None
+        charge = session.try_take_away(item, _size_bytes(request, there))
+        if charge is None:
+            return None
+        try:
+            return await self._send(session, item, action.side, "patch", request)
+        except ApiError as error:
+            if error.status.code >= 500:
+                raise
+            charge.give_back()
+            if error.status.code in _AGAIN:
+                raise
+            return None
 
     def _takes_away(self, item: SyncKey, action: Patch, there: CachedObject | None) -> bool:
         """Whether a patch of the super object takes away what may lead to another tenant by now."""

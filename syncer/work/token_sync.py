@@ -11,6 +11,7 @@ from daemonkit.tasks import Tasks
 from syncer.caches.cached_object import CachedObject
 from syncer.caches.super_cluster import SuperCaches
 from syncer.core.plan import Conflict, IssueTokens, Side, Wait
+from syncer.core.write_rate import Charge
 from syncer.tenant.session import TenantSession
 from syncer.tokens.controller import TokenIssuer
 from syncer.tokens.documents import PodTokens
@@ -51,7 +52,7 @@ class TokenSync:
         key = session.tenant.key
         self._sessions[key] = session
 
-        def may_write(super_namespace: str, name: str, size_bytes: int) -> bool:
+        def may_write(super_namespace: str, name: str, size_bytes: int) -> Charge | None:
             # However small a patch is, etcd has the whole object once more.
             there = self._super.objects(_SECRET).get((super_namespace, name))
             return session.try_write_tokens(size_bytes + (0 if there is None else there.json_bytes))

@@ -67,9 +67,21 @@ def test_what_takes_away_passes_for_a_while() -> None:
     rate: WriteRate[str] = WriteRate(8 * MIB, LONG_AGO_S)
     assert rate.try_take_away("a", 8 * MIB, 0.0)
     assert rate.reserve_s("a", MIB, 0.0) == 16.0
-    assert [rate.try_take_away("a", MIB, 0.0) for _ in range(3)] == [True, True, False]
+    assert [rate.try_take_away("a", MIB, 0.0) is not None for _ in range(3)] == [True, True, False]
     assert rate.reserve_s("a", MIB, 0.0) == 16.0, "its place was given back, and it has paid for itself"
     assert rate.try_take_away("b", MIB, REFILL_S)
+
+
+def test_what_was_refused_is_given_back_where_it_was_charged() -> None:
+    rate: WriteRate[str] = WriteRate(8 * MIB, LONG_AGO_S)
+    charges = [rate.try_now(size_bytes, 0.0) for size_bytes in (8 * MIB, 2 * MIB)]
+    assert rate.try_now(MIB, 0.0) is None
+    for each in charges:
+        assert each is not None
+        each.give_back()
+    assert rate.reserve_s("a", 8 * MIB, 0.0) == 0.0
+    assert rate.reserve_s("b", MIB, 0.0) == 16.0
+    assert [rate.try_now(MIB, 0.0) is not None for _ in range(3)] == [True, True, False]
 
 
 @pytest.mark.parametrize("stored_bytes", [0, 1])

@@ -2,18 +2,18 @@
 """One tenant's writes fill neither the super cluster's history nor the time of others."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import pytest
 
 from daemonkit.kube.client import ApiError
-from daemonkit.kube.resources import CONFIG_MAPS, ENDPOINT_SLICES, PODS, SECRETS, Status
+from daemonkit.kube.resources import CONFIG_MAPS, ENDPOINT_SLICES, PODS, SECRETS, Resource, Status
 from devkit.kube.storage import Object
 from syncer.core.write_rate import REFILL_S
 from syncer.policy.limits import STORED_BYTES
 from syncer.sources.policies import SYNC_POLICIES
 from tests.unit.syncer import objects
-from tests.unit.syncer.planes import Plane
+from tests.unit.syncer.planes import Plane, refused
 from tests.unit.syncer.worlds import (
     ENDPOINTS,
     EVENTS,
@@ -138,6 +138,58 @@ async def test_a_debt_keeps_no_address(kind: str, *, takes_away: bool) -> None:
         _lead_to(plane, kind, ours, ends)
         await asyncio.sleep(60)
         assert ends not in str(world.super.objects(resource).get(("red-web", "s")))
+        assert world.problems == []
+
+
+class _Refusing(World):
+    """`refused` are the patches of the super cluster that it has refused, of these objects."""
+
+    def __init__(self, tenants: Mapping[str, str]) -> None:
+        super().__init__(tenants)
+        self.refuses: Resource | None = None
+        self.refused: list[str] = []
+
+    def note_write(self, plane: Plane, method: str, path: str, body: bytes | None) -> None:
+        super().note_write(plane, method, path, body)
+        if self.refuses is not None and method == "PATCH" and f"/{self.refuses.plural}/" in path:
+            self.refused.append(path)
+            raise refused(422)
+
+
+@pytest.mark.parametrize("is_too_large", [False, True], ids=["refused", "too large"])
+@pytest.mark.parametrize("kind", ["Endpoints", "EndpointSlice"])
+async def test_nothing_else_in_a_change_keeps_an_address(kind: str, *, is_too_large: bool) -> None:
+    """A tenant puts something into it that no API server accepts: the object goes as a whole."""
+    resource = ENDPOINTS if kind == "Endpoints" else ENDPOINT_SLICES
+    world = _Refusing({"one": "red"})
+    async with running(world):
+        plane = world.tenants["one"]
+        furnish(plane, objects.pod("p"), objects.pod("q"), objects.service("s"))
+        await asyncio.sleep(30)
+        ours, ends = (
+            world.super.storage.get(PODS, "red-web", each)["status"]["podIP"] for each in ("p", "q")
+        )
+        plane.cluster.create(resource, _endpoints(kind, ours, ends))
+        rate = sessions_of(world)["red"].write_rate
+        rate.set_stored_bytes(2 * MIB)
+        await asyncio.sleep(REFILL_S)
+        assert ends in str(world.super.objects(resource)["red-web", "s"])
+        world.refuses = None if is_too_large else resource
+        more = {"annotations": {"large": "<" * 700_000 if is_too_large else "x" * 200_000}}
+        value = plane.storage.get(resource, "web", "s")
+        del value["metadata"]["resourceVersion"]
+        changed = _endpoints(kind, ours)
+        changed["metadata"] = value["metadata"] | more
+        plane.storage.put(resource, value | changed)
+        await asyncio.sleep(5)
+        found = world.super.objects(resource).get(("red-web", "s"))
+        assert ends not in str(found)
+        assert len(world.refused) == (0 if is_too_large else 1)
+        # The object is made again where it may be, and costs what it is.
+        assert (found is None) == is_too_large
+        assert (
+            rate.reserve_s(("Secret", "web", "a"), 2 * MIB - 250_000, asyncio.get_running_loop().time()) == 0
+        )
         assert world.problems == []
 
 

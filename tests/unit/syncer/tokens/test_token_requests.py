@@ -14,9 +14,11 @@ from hypothesis import strategies as st
 from daemonkit import logs
 from daemonkit.kube.client import ApiError, UnreachableError
 from daemonkit.kube.resources import SECRETS, Status
+from daemonkit.token_bucket import TokenBucket
 from devkit.syncer.fake_control_plane import FakeControlPlane
 from devkit.syncer.fake_view import TENANT
 from syncer.core.plan import Conflict, IssueTokens, TokenRequest, Wait
+from syncer.core.write_rate import Charge
 from tests.unit.conftest import VirtualTimeLoop
 from tests.unit.syncer.tokens.environment import MARK, NAMESPACE, SECRET, TOKEN, TokensEnvironment, action
 
@@ -35,6 +37,25 @@ async def test_issue_after_a_restart_takes_the_secret_over() -> None:
             f"PATCH {SECRET}/web-0-token",
         ]
         assert env.tokens() == {"token-0": f"{MARK}.2"}
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(("code", "is_given_back"), [(403, True), (500, False)])
+async def test_a_refused_secret_costs_no_rate(code: int, is_given_back: bool) -> None:
+    """Else the tokens of the tenant's other pods would wait for what an admission webhook denies."""
+    async with TokensEnvironment() as env:
+        bucket = TokenBucket(10_000, 0, 10_000, 0)
+
+        def may_write(_: str, __: str, size_bytes: int) -> Charge:
+            bucket.debit(size_bytes)
+            return Charge(bucket, size_bytes)
+
+        env.issuer.add_tenant(TENANT, env.tenant, None, may_write)
+        env.cluster.failures.append(ApiError(Status(code=code, reason="", message="denied")))
+        assert isinstance(await env.issue(action()), Wait)
+        assert (bucket.tokens == 10_000) == is_given_back
+        assert await env.issue(action()) is None
+        assert bucket.tokens < 10_000
 
 
 @pytest.mark.asyncio
