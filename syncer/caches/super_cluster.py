@@ -79,6 +79,8 @@ class SuperCaches:
         self._owner_of, self._owner_or_last = self.owners.by_namespace, self.owners.or_last
         # Of each kind and super namespace: what one tenant has is found without looking at all others'.
         self._names: dict[tuple[str, str], dict[str, None]] = {}
+        # Of each kind, how often its cached objects may have become others.
+        self._changes: Counter[str] = Counter()
         self.services = NamespaceServices(lambda: self.objects("Service"))
         self.addresses = SuperAddresses(self.owners, self.services.of, self._endpoints_in, on_change)
         self._drained_nodes = DrainedNodes()
@@ -130,6 +132,10 @@ class SuperCaches:
         """The names of a kind's cached objects in a super namespace. Take a copy before the next await."""
         return self._names.get((kind, super_namespace), {}).keys()
 
+    def changes_of(self, kind: str) -> int:
+        """A number that is another one after each change of the cached objects of a kind."""
+        return self._changes[kind]
+
     def _endpoints_in(self, namespace: str) -> Iterable[Object]:
         cached = self.objects("Endpoints")
         return (cached[namespace, name].load() for name in self.names_in("Endpoints", namespace))
@@ -137,6 +143,8 @@ class SuperCaches:
     # ---- changes
 
     def _apply(self, sync: KindSync, changes: Sequence[Change[CachedObject]]) -> None:
+        # First: the cache has them, even if whoever acts on them fails.
+        self._changes[sync.kind.kind] += 1
         before = self._unreadable_claims(sync, changes)
         self._changed(sync, changes)
         if not self.reflectors[sync.kind.kind].is_relisting:

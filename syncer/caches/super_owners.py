@@ -23,6 +23,8 @@ class SuperOwners:
         # Of each tenant's key its super namespaces: they are found without looking at what all others have.
         self._owned: dict[str, dict[str, SuperNamespaceOwner]] = {}
         self.names = SuperNames()
+        self.changes = 0
+        """How often a super namespace may have become another's."""
         self.by_namespace: Mapping[str, _Owner] = self._of
         """Without the super cluster's own. Read only."""
         self.last: Mapping[str, SuperNamespaceOwner] = self._last
@@ -48,6 +50,7 @@ class SuperOwners:
 
     def set(self, super_namespace: str, owner: _Owner | None) -> None:
         """A super namespace has another owner; None if it has none, or was deleted."""
+        self.changes += 1
         before = self._of.pop(super_namespace, None)
         if isinstance(before, SuperNamespaceOwner):
             self.names.remove(super_namespace, before.key)

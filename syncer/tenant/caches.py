@@ -57,6 +57,9 @@ class TenantCaches:
         self._kinds = kinds
         self._super = super_cluster
         self._namespaces = namespaces
+        # Of each kind, how often its objects here, and what is noted at them, may have become others.
+        self._changes: Counter[str] = Counter()
+        self._notes: Counter[str] = Counter()
         self.nodes: Reflector[CachedObject] = Reflector(
             reader, NODES, parse, budget=memory.budget, delivers_parts=True, on_change=owner.nodes_changed
         )
@@ -73,8 +76,13 @@ class TenantCaches:
             budget=self._memory.budget,
             may_be_absent=True,
             delivers_parts=True,
-            on_change=lambda changes: self._owner.objects_changed(kind, changes),
+            on_change=lambda changes: self._changed(kind, changes),
         )
+
+    def _changed(self, kind: str, changes: Sequence[Change[CachedObject]]) -> None:
+        # First: the cache has them, even if whoever acts on them fails.
+        self._changes[kind] += 1
+        self._owner.objects_changed(kind, changes)
 
     # ---- life
 
@@ -200,7 +208,29 @@ class TenantCaches:
 
     # ---- many
 
-    def unverified(self, most: int) -> Iterable[list[tuple[SyncKey, bool]]]:
+    @property
+    def kinds(self) -> Iterable[str]:
+        """The kinds that are synced."""
+        return self._kinds
+
+    def state_of(self, kind: str) -> tuple[object, ...]:
+        """What a patrol of a kind would compare: while it is equal, a verified pair is verified still."""
+        below = self._super
+        return (
+            self._changes[kind],
+            self._notes[kind],
+            below.changes_of(kind),
+            below.owners.changes,
+            self._owner.tenant,
+        )
+
+    def note_unverified(self, kind: str) -> None:
+        """A pair of a kind may not be verified any more, though neither of its objects changed."""
+        self._notes[kind] += 1
+
+    def unverified(
+        self, most: int, kinds: Iterable[str] | None = None
+    ) -> Iterable[list[tuple[SyncKey, bool]]]:
         """The objects of either side that are not known to agree with the other, and whether that has them.
 
         For each list so many were looked at: a super object whose own one came before counts as well, and
@@ -208,7 +238,7 @@ class TenantCaches:
         """
         found: list[tuple[SyncKey, bool]] = []
         count = 0
-        for kind in self._kinds:
+        for kind in self._kinds if kinds is None else kinds:
             own = self.reflectors[kind].objects if kind in self.reflectors else {}
             keys, at = list(own), 0
             while at < len(keys):

@@ -2,8 +2,9 @@
 """One tenant: puts its parts together, and tells each what changed.
 
 Nothing here is shared with other tenants, so that one that hangs holds up itself alone. Each state has its
-own file: `api_server` the client, `caches` both sides' objects, `verified_pairs` what agrees, `waits` what
-was looked up, `deletions` and `deletion_judge` what is missing, `quota` what there is room for.
+own file: `api_server` the client, `caches` both sides' objects, `verified_pairs` what agrees,
+`compared_kinds` what patrols have compared, `waits` what was looked up, `deletions` and `deletion_judge` what
+is missing, `quota` what there is room for.
 """
 
 import asyncio
@@ -43,6 +44,7 @@ from syncer.sharding.port import TenantOwnership
 from syncer.surroundings import COMPONENT, ApiClient
 from syncer.tenant.api_server import TenantApiServer
 from syncer.tenant.caches import NOT_WATCHED, TenantCaches
+from syncer.tenant.compared_kinds import ComparedKinds
 from syncer.tenant.deletion_judge import DeletionJudge
 from syncer.tenant.deletions import Deletions, SyncKey
 from syncer.tenant.memory import TenantMemory
@@ -154,6 +156,7 @@ class TenantSession:
             self.memory,
         )
         self.verified = VerifiedPairs(self.caches, self._super.events.copied)
+        self.compared = ComparedKinds(self.caches)
         self.waits = Waits()
         self.deletions = Deletions(tenant.key, lambda: secrets.token_hex(4), surroundings.clock, held_tokens)
         self.deletion_judge = DeletionJudge(
@@ -403,7 +406,8 @@ class TenantSession:
         """Have the next patrol plan every object."""
         self.plan_generation += 1
         self.let_go(*self.verified.take_all())
-        for reflector in self.caches.reflectors.values():
+        for kind, reflector in self.caches.reflectors.items():
+            self.caches.note_unverified(kind)
             for each in reflector.objects.values():
                 each.verified_with = None
 

@@ -27,6 +27,7 @@ class CachedPairs(Protocol):
 
     def of_tenant(self, item: SyncKey) -> CachedObject | None: ...
     def pair(self, item: SyncKey) -> Pair[CachedObject]: ...
+    def note_unverified(self, kind: str) -> None: ...
     def super_objects(self, kind: str) -> Iterable[tuple[SyncKey, CachedObject] | None]: ...
 
 
@@ -62,6 +63,8 @@ class VerifiedPairs:
         if cached is not None and cached.version == tenant_version:
             cached.verified_with = super_version
             _note_rest(item[0], cached)
+            if found is None:
+                self._caches.note_unverified(item[0])
         elif tenant_version:
             self._assumed[item] = (tenant_version, super_version)
         elif found is not None and cached is None:
@@ -90,10 +93,12 @@ class VerifiedPairs:
         cached = self._caches.of_tenant(item)
         if cached is not None and (is_relisting or version != cached.verified_with):
             cached.verified_with = None
+            self._caches.note_unverified(item[0])
 
     def end(self, item: SyncKey) -> None:
         """Something that the plan looked at has changed: what it found holds no more."""
         self._assumed.pop(item, None)
+        self._caches.note_unverified(item[0])
         for found in self._caches.pair(item):
             if found is not None:
                 found.verified_with = None

@@ -2,7 +2,8 @@
 """Compares both sides of every object, and has those planned again that have not been verified.
 
 A pair of versions that was once planned without anything to do is verified. So a patrol compares two texts an
-object, and decodes nothing. What changed was queued by its event already; a patrol finds what lost its event,
+object, and decodes nothing; of a kind whose caches have not changed it compares those again that were not
+verified. What changed was queued by its event already; a patrol finds what lost its event,
 and what waits without a watch.
 """
 
@@ -70,7 +71,7 @@ class Patrol:
         began = self._cpu_clock()
         found, pairs = 0, list[SyncKey]()
         session.check_api_server()
-        for items in session.caches.unverified(_BATCH):
+        for items in session.compared.unverified(_BATCH):
             found += len(items)
             for item, is_whole in items:
                 # What is on one side alone lacks something. A pair most often lacks nothing, and waits

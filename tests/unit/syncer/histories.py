@@ -63,6 +63,7 @@ class HistoryActor:
 
     async def wait(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
+        self.world.check_patrols()
 
 
 # To shrink a history takes minutes, and one that fails is short enough to read.

@@ -383,6 +383,17 @@ class World:
         if self._writes_of_objects() != writes:
             self.problems.append("a further patrol changed objects")
         self._check_rest()
+        self.check_patrols()
+
+    def check_patrols(self) -> None:
+        """Check that a patrol finds what it finds if it compares all pairs."""
+        for session in sessions_of(self).values():
+            found, wanted = (
+                {item for items in each for item, _ in items}
+                for each in (session.compared.unverified(1_000), session.caches.unverified(1_000))
+            )
+            if found != wanted:
+                self.problems.append(f"a patrol of {session.tenant.key} misses {found ^ wanted}")
 
     def _writes_of_objects(self) -> tuple[int, ...]:
         """Revisions without Leases, Nodes and Events."""

@@ -28,6 +28,10 @@ class _Caches:
         self.tenant = tenant
         self.found = found
         self.events: list[tuple[SyncKey, CachedObject]] = []
+        self.notes = 0
+
+    def note_unverified(self, _: str) -> None:
+        self.notes += 1
 
     def of_tenant(self, _: SyncKey) -> CachedObject | None:
         return self.tenant
@@ -179,3 +183,18 @@ def test_nothing_is_verified_that_was_never_noted() -> None:
                 assert (caches.tenant.version, caches.found.version) in noted
         pairs.forget(ITEM)
         assert len(pairs) == 0
+
+
+def test_what_ends_without_a_change_is_reported() -> None:
+    """A patrol compares a kind again only if its caches changed, or this was reported."""
+    caches = _Caches(_cached("1"), _cached("11"))
+    pairs = VerifiedPairs(caches, _copied)
+    pairs.note(ITEM, "1", "11", caches.pair(ITEM))
+    assert caches.notes == 0
+    # A namespace came, and what was there before it is reported without a change of its own.
+    pairs.super_changed(ITEM, "", is_relisting=False)
+    assert caches.notes == 1
+    pairs.end(ITEM)
+    assert caches.notes == 2
+    pairs.note(ITEM, "1", "12", caches.pair(ITEM))  # of an answer whose event is on its way
+    assert caches.notes == 3

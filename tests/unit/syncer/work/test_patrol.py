@@ -27,7 +27,7 @@ class Session:
     """A tenant with one object of each state."""
 
     def __init__(self) -> None:
-        self.caches = self
+        self.caches = self.compared = self
         self.deletion_judge = Judge()
 
     def unverified(self, most: int) -> Iterable[list[tuple[SyncKey, bool]]]:
