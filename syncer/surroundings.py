@@ -5,9 +5,10 @@ import random
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
+
+import msgspec
 
 from daemonkit.fairness.scheduler import TenantScheduler
 from daemonkit.kube.client import MAX_RESPONSE_BYTES, Client, ReceivedBytes
@@ -75,14 +76,13 @@ def open_tenant(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Surroundings:
+class Surroundings(msgspec.Struct, frozen=True):
     """`monotonic` and `wall` are in seconds, `jitter` draws from 0 to 1. `scheduler` measures tenants' steps
     by clocks of its own. `return_free_pages` has the allocator give freed memory back."""
 
     open_super: Callable[[Path | None, Mapping[str, str], int, str], ApiClient] = open_super
     open_tenant: Callable[[Credentials, int, str, ReceivedBytes], ApiClient] = open_tenant
-    probe: AgentProbe = field(default_factory=TlsAgentProbe)
+    probe: AgentProbe = msgspec.field(default_factory=TlsAgentProbe)
     monotonic: Callable[[], float] = time.monotonic
     wall: Callable[[], float] = time.time
     jitter: Callable[[], float] = random.random

@@ -6,13 +6,13 @@ Kept with each change, so that asking costs nothing, however much a tenant has.
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+
+import msgspec
 
 from daemonkit.kube.byte_budget import OBJECT_BYTES
 
 
-@dataclass(slots=True)
-class Totals:
+class Totals(msgspec.Struct):
     """`counts` by kind, `objects` in all. `stored_bytes` is of the JSON without `managedFields`.
 
     `unreadable_bytes` is an upper bound for objects that cannot be read; their bodies are not cached.
@@ -21,7 +21,7 @@ class Totals:
     """
 
     stored_bytes: int = 0
-    counts: Counter[str] = field(default_factory=Counter)
+    counts: Counter[str] = msgspec.field(default_factory=Counter)
     event_bytes: int = 0
     objects: int = 0
     copied_event_bytes: int = 0

@@ -25,8 +25,9 @@ that the VirtualCluster's condition still has.
 import enum
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
+
+import msgspec
 
 from daemonkit.fairness.emptying import Holder
 from tenancy import keys, removals
@@ -51,8 +52,7 @@ class ObjectKey(NamedTuple):
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class Removal:
+class Removal(msgspec.Struct, frozen=True):
     """The unconfirmed removal of one object.
 
     `contents` counts, by kind, the super objects that the deletion of a Namespace takes along.
@@ -76,8 +76,7 @@ class KindCount(NamedTuple):
     known: int
 
 
-@dataclass(frozen=True, slots=True)
-class Hold:
+class Hold(msgspec.Struct, frozen=True):
     """No unconfirmed removal is carried out. Without a `token` the next patrol decides again."""
 
     reason: HoldReason
@@ -97,15 +96,13 @@ class Hold:
         return f"{found}; they stay in the super cluster. To delete them: {keys.RELEASE_HELD}={self.token}"
 
 
-@dataclass(frozen=True, slots=True)
-class Allow:
+class Allow(msgspec.Struct, frozen=True):
     """What `may_delete` answers for the removals that are proposed now: yes."""
 
     was_released: bool = False
 
 
-@dataclass(slots=True)
-class _Window:
+class _Window(msgspec.Struct):
     """Since when removals are judged together, and how many objects of each kind there were.
 
     Objects that come later do not make the loss of old ones plausible.

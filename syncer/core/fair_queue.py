@@ -18,8 +18,9 @@ Times are of one clock that never goes back.
 
 from collections import OrderedDict, deque
 from collections.abc import Hashable, Iterator
-from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, TypeVar
+
+import msgspec
 
 from daemonkit.fairness.emptying import Holder
 from daemonkit.fairness.weighted_round_robin import WeightedRoundRobin
@@ -34,12 +35,11 @@ MAX_DUE = 500
 MAX_PASSED = 10
 
 
-@dataclass(frozen=True, slots=True)
-class FairQueueSettings:
+class FairQueueSettings(msgspec.Struct, frozen=True):
     """`max_in_flight` is for one tenant. It is as many requests as a hanging API server can keep open."""
 
     max_in_flight: int = 10
-    retry: RetrySettings = field(default_factory=RetrySettings)
+    retry: RetrySettings = msgspec.field(default_factory=RetrySettings)
 
 
 class Delivery(NamedTuple, Generic[T]):

@@ -6,8 +6,9 @@ Whoever decides about an Object only reads it: the same object is planned again,
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from daemonkit.kube.resources import Resource
 
@@ -35,8 +36,7 @@ SERVER_FIELDS = frozenset(
 """Of metadata, what the API server or the tenant's controllers own: never carried to the other side."""
 
 
-@dataclass(frozen=True, slots=True)
-class SyncedKind:
+class SyncedKind(msgspec.Struct, frozen=True):
     """A kind by both of its names: in paths (`resource`), and in objects (`kind`)."""
 
     resource: Resource

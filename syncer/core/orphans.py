@@ -11,7 +11,8 @@ the caller reads the VirtualCluster once more: `is_gone` judges the answer.
 """
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from daemonkit.kube.resources import Key
 from syncer.core.objects import Object, annotations_of, is_deleting, name_of, uid_of, version_of
@@ -20,8 +21,7 @@ from tenancy.removals import Distrust
 from tenancy.super_namespaces import SuperNamespaceOwner, owner_of
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterRef:
+class ClusterRef(msgspec.Struct, frozen=True):
     """The VirtualCluster that a super namespace names."""
 
     namespace: str
@@ -33,8 +33,7 @@ class ClusterRef:
         return self.namespace, self.name
 
 
-@dataclass(frozen=True, slots=True)
-class OwnedNamespace:
+class OwnedNamespace(msgspec.Struct, frozen=True):
     """A super namespace of a VirtualCluster's tenant; `key` is the cluster key."""
 
     name: str
@@ -44,8 +43,7 @@ class OwnedNamespace:
     cluster: ClusterRef
 
 
-@dataclass(frozen=True, slots=True)
-class KnownClusters:
+class KnownClusters(msgspec.Struct, frozen=True):
     """All VirtualClusters: the UID of each, and where there are some that cannot be decoded."""
 
     uids: Mapping[Key, str]
@@ -55,8 +53,7 @@ class KnownClusters:
         return cluster.uid in self.uids.values() or cluster.where in self.undecodable
 
 
-@dataclass(frozen=True, slots=True)
-class Orphans:
+class Orphans(msgspec.Struct, frozen=True):
     """`removable` may be deleted now, `held` wait; the distrust that goes on or begins."""
 
     removable: tuple[OwnedNamespace, ...] = ()

@@ -6,8 +6,9 @@ whose items all fail delays no retry of another.
 """
 
 from collections.abc import Hashable
-from dataclasses import dataclass, field
 from typing import Generic, TypeVar
+
+import msgspec
 
 from daemonkit.backoff import backoff_s, spread_s
 from daemonkit.token_bucket import TokenBucket
@@ -18,8 +19,7 @@ T = TypeVar("T", bound=Hashable)
 _FEW_TENANTS = 64
 
 
-@dataclass(frozen=True, slots=True)
-class RetrySettings:
+class RetrySettings(msgspec.Struct, frozen=True):
     """How soon items are tried again, and how many of one tenant.
 
     `first_s` is short, because most failures are conflicts that the next try resolves. `longest_s` is half
@@ -33,10 +33,9 @@ class RetrySettings:
     per_s: float = 100.0
 
 
-@dataclass(slots=True)
-class _TenantRetries(Generic[T]):
+class _TenantRetries(msgspec.Struct, Generic[T]):
     bucket: TokenBucket
-    failures: dict[T, int] = field(default_factory=dict)
+    failures: dict[T, int] = msgspec.field(default_factory=dict)
 
 
 class RetryBackoff(Generic[T]):

@@ -7,9 +7,9 @@ for. When that object changes or goes, the plan is made anew, as after any chang
 """
 
 from collections.abc import Collection
-from dataclasses import dataclass
 from typing import TypeVar
 
+import msgspec
 from msgspec.structs import replace
 
 from syncer.core.plan import Action, Delete, Patch, Plan, Side, Wait
@@ -20,8 +20,7 @@ SUPER_UNREADABLE = "SuperObjectUnreadable"
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Unknown:
+class Unknown(msgspec.Struct, frozen=True, order=True):
     """An object that is there, and why it cannot be read. `namespace` is the tenant's.
 
     A look-up gives it in the place of the object. It is not None, so that no plan takes it for absent unless

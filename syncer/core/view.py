@@ -3,8 +3,9 @@
 
 import enum
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
+
+import msgspec
 
 from syncer.core.objects import Object
 from syncer.core.plan import Wait
@@ -27,8 +28,7 @@ class PodDns(enum.Enum):
     NODE = "node"
 
 
-@dataclass(frozen=True, slots=True)
-class SyncSettings:
+class SyncSettings(msgspec.Struct, frozen=True):
     """The operator's choices that plans depend on."""
 
     opaque_domains: tuple[str, ...] = ("kubernetes.io", "k8s.io")
@@ -36,14 +36,13 @@ class SyncSettings:
     dns_options: tuple[tuple[str, str | None], ...] = (("ndots", "5"),)
     required_plugins: tuple[str, ...] = ()
     """NRI plugins that a node must have for the pod to start: kata-bridge's gate."""
-    custom_resources: tuple[str, ...] = field(default=())
+    custom_resources: tuple[str, ...] = msgspec.field(default=())
     """Kinds of the configuration: their Events come up too."""
     hides_nodes: bool = False
     """Whether vNodes have other addresses than the super nodes."""
 
 
-@dataclass(frozen=True, slots=True)
-class PodFacts:
+class PodFacts(msgspec.Struct, frozen=True):
     """A super pod as others refer to it. `addresses` are those that it holds now in its own network.
 
     They are kept beside each cached pod: hundreds of pods may be looked up for one object.

@@ -2,7 +2,8 @@
 """Custom resources that are named in the configuration, and need no code of their own. Pure."""
 
 import enum
-from dataclasses import dataclass
+
+import msgspec
 
 from daemonkit.kube.resources import Key, Resource
 from syncer.core.objects import Object, SyncedKind
@@ -22,8 +23,7 @@ class Direction(enum.StrEnum):
     UP = "up"
 
 
-@dataclass(frozen=True, slots=True)
-class CustomResource:
+class CustomResource(msgspec.Struct, frozen=True):
     """An entry of the configuration. DOWN is for namespaced kinds, UP for those of the whole cluster.
 
     `has_status`: whether the CustomResourceDefinition has the status subresource.

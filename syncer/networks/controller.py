@@ -13,7 +13,6 @@ import random
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 
 import msgspec
 
@@ -70,8 +69,7 @@ _OBJECT = msgspec.json.Decoder(Object)
 _log = logs.get(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class _Round:
+class _Round(msgspec.Struct, frozen=True):
     """What came of one plan."""
 
     problems: tuple[Problem, ...] = ()

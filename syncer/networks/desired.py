@@ -11,8 +11,9 @@ cluster's lead to the server (kubeproxy-ext); dnsconfig takes the super cluster'
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
+
+import msgspec
 
 from daemonkit.kube.resources import EventReason
 from syncer.core.objects import (
@@ -80,23 +81,20 @@ class Ref(NamedTuple):
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class NetworkPods:
+class NetworkPods(msgspec.Struct, frozen=True):
     """Whether pods use a network: `example` is one, as `namespace/name`, or empty."""
 
     example: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Problem:
+class Problem(msgspec.Struct, frozen=True):
     """(reason, message) for the tenant's Event and the operator."""
 
     reason: NetworkEvent
     message: str
 
 
-@dataclass(frozen=True, slots=True)
-class NetworkPlan:
+class NetworkPlan(msgspec.Struct, frozen=True):
     """`actions` in order; after those the network is planned again. `is_waiting`: later, without actions."""
 
     actions: tuple[Action, ...] = ()

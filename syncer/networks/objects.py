@@ -5,8 +5,9 @@ Only fields that are set here are compared: the API server adds its defaults, an
 What lacks our label, whatever its name, is someone else's: it is never changed or deleted.
 """
 
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from daemonkit.kube.resources import CONFIG_MAPS, ENDPOINT_SLICES, SERVICES, Resource
 from syncer.core.objects import Object, SyncedKind, labels_of
@@ -35,8 +36,7 @@ DEPLOYMENT = SyncedKind(Resource("apps", "v1", "deployments"), "Deployment")
 MAX_NAME = 63 - len("kubernetes-")
 
 
-@dataclass(frozen=True, slots=True)
-class NetworkSettings:
+class NetworkSettings(msgspec.Struct, frozen=True):
     """The operator's choices.
 
     `upstream` are addresses, or files in the form of resolv.conf: the default is that of the super node.
@@ -49,8 +49,7 @@ class NetworkSettings:
     makes_default: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Desired:
+class Desired(msgspec.Struct, frozen=True):
     """An object to make. `only_at_creation` are fields of its spec that the tenant may change later."""
 
     kind: SyncedKind

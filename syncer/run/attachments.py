@@ -4,8 +4,9 @@
 import asyncio
 import zlib
 from collections.abc import Generator, Mapping
-from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
 
 from daemonkit import logs
 from daemonkit.kube.credentials import CredentialsError
@@ -31,8 +32,7 @@ MEMORY_IS_OTHERS = (
 _log = logs.get(__name__)
 
 
-@dataclass(slots=True)
-class Attachment:
+class Attachment(msgspec.Struct):
     """One source's tenant; without a session it has a problem.
 
     `is_super_cluster`: its API server was found to be the super cluster's. Another state is tried again.

@@ -3,8 +3,9 @@
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from daemonkit.kube.reflector import Reflector
 from daemonkit.kube.shared_budget import SharedBudget
@@ -29,8 +30,7 @@ if TYPE_CHECKING:
 Values = dict[tuple[str, ...], float]
 
 
-@dataclass(frozen=True, slots=True)
-class LiveParts:
+class LiveParts(msgspec.Struct, frozen=True):
     """What the metrics are read from."""
 
     attachments: Attachments

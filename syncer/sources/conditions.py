@@ -7,7 +7,6 @@ Each condition is written as it is last; one write at a time, and again until it
 import asyncio
 import datetime as dt
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import msgspec
 
@@ -25,8 +24,7 @@ _DECODER = msgspec.json.Decoder(VirtualCluster)
 _log = logs.get(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterCondition:
+class ClusterCondition(msgspec.Struct, frozen=True):
     """A condition of a VirtualCluster, by its reason; no secret is in the message."""
 
     reason: str

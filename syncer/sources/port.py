@@ -2,7 +2,8 @@
 """What a source of tenants publishes."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from daemonkit.kube.kubeconfig import Access
 from daemonkit.kube.resources import Key
@@ -10,8 +11,7 @@ from syncer.core.tenant_cluster import TenantCluster
 from tenancy import names
 
 
-@dataclass(frozen=True, slots=True)
-class Reachable:
+class Reachable(msgspec.Struct, frozen=True):
     """A tenant whose control plane runs, with the credentials for it.
 
     `virtual_cluster` is its object's namespace and name, None for a tenant of a directory.
@@ -22,8 +22,7 @@ class Reachable:
     virtual_cluster: Key | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Unusable:
+class Unusable(msgspec.Struct, frozen=True):
     """A tenant that cannot be synced: (reason, message) as in a condition. No secret is in it."""
 
     key: str

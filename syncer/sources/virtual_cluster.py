@@ -8,7 +8,6 @@ Secret of the namespace that is named as the cluster key (docs/spec/virtualclust
 import base64
 import binascii
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -56,8 +55,7 @@ class KubeconfigSecret(msgspec.Struct, frozen=True):
     data: dict[str, bytes] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class SecretRef:
+class SecretRef(msgspec.Struct, frozen=True):
     """Where the kubeconfig is, if it is not in the VirtualCluster."""
 
     namespace: str

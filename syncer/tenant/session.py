@@ -12,7 +12,6 @@ import secrets
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 import msgspec
@@ -79,8 +78,7 @@ class SessionOwner(Protocol):
         """One of the session's tasks has failed, and does not run again."""
 
 
-@dataclass(frozen=True, slots=True)
-class SessionSurroundings:
+class SessionSurroundings(msgspec.Struct, frozen=True):
     """What all sessions of a process share. `clock` is monotonic.
 
     `keys` gives the cluster keys of all tenants, whoever serves them.

@@ -9,7 +9,8 @@ import asyncio
 import itertools
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Generator
-from dataclasses import dataclass, field
+
+import msgspec
 
 from daemonkit import logs
 from daemonkit.fairness.steps import WorkStep
@@ -42,30 +43,28 @@ Report = Callable[[str, PodTokens, NotIssuedError | None], Awaitable[None]]
 _log = logs.get(__name__)
 
 
-@dataclass(slots=True)
-class TokenCounts:
+class TokenCounts(msgspec.Struct):
     """What all tokens cost, for the metrics."""
 
     issued: int = 0
     renewed: int = 0
     renewals_failed: int = 0
     removed: int = 0
-    failures: Counter[RenewalFailure] = field(default_factory=Counter)
+    failures: Counter[RenewalFailure] = msgspec.field(default_factory=Counter)
     """Of renewals, by cause."""
 
 
-@dataclass(slots=True, eq=False)
-class _TenantTokens:
+class _TenantTokens(msgspec.Struct, eq=False):
     """`number` differs from that of an earlier tenant with the same key."""
 
     key: str
     number: int
     requests: TokenRequests
-    records: dict[str, PodRecord] = field(default_factory=dict)
-    queue: deque[str] = field(default_factory=deque)
+    records: dict[str, PodRecord] = msgspec.field(default_factory=dict)
+    queue: deque[str] = msgspec.field(default_factory=deque)
     in_flight: int = 0
-    backoff: TenantBackoff = field(default_factory=TenantBackoff)
-    tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    backoff: TenantBackoff = msgspec.field(default_factory=TenantBackoff)
+    tasks: set[asyncio.Task[None]] = msgspec.field(default_factory=set)
 
 
 class TokenIssuer:

@@ -5,7 +5,9 @@ Times of tokens are of the day (`now_s`), those of a backoff of a monotonic cloc
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
+
+import msgspec
 
 from daemonkit.backoff import backoff_s, spread_s
 from syncer.core.plan import IssueTokens
@@ -17,8 +19,7 @@ FIRST_BACKOFF_S = 10.0
 MAX_BACKOFF_S = 60.0
 
 
-@dataclass(slots=True)
-class PodRecord:
+class PodRecord(msgspec.Struct):
     """One pod's tokens. `is_leaving`: the super pod is gone; `is_removing`: its Secret is being deleted.
 
     `secret_uid` is empty while the Secret is to be made again.
@@ -92,8 +93,7 @@ class PodRecord:
         return _backoff_s(self.failures, jitter)
 
 
-@dataclass(slots=True)
-class TenantBackoff:
+class TenantBackoff(msgspec.Struct):
     """Of a tenant whose API server does not answer no pod's tokens are asked for a while."""
 
     failures: int = 0

@@ -6,7 +6,6 @@ Nothing is remembered here. Texts of tokens are held for the time of two request
 
 import enum
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import msgspec
 
@@ -61,8 +60,7 @@ class NotIssuedError(Exception):
         self.is_secret_gone = is_secret_gone
 
 
-@dataclass(frozen=True, slots=True)
-class TokenRequests:
+class TokenRequests(msgspec.Struct, frozen=True):
     """One tenant's. `super_client` is the super cluster's, for this tenant's objects.
 
     Before each write `is_served` is asked whether the tenant still is, `owns` whether a super namespace is

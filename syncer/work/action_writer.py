@@ -6,7 +6,6 @@ Before each write to the super cluster the ownership of the namespace is asked a
 
 import contextlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Protocol
 
 import msgspec
@@ -98,8 +97,7 @@ class Tokens(Protocol):
         """Return None when the Secret has the tokens, else why it has not."""
 
 
-@dataclass(slots=True)
-class PairVersions:
+class PairVersions(msgspec.Struct):
     """The versions after the actions of a plan; None where an action left it unknown."""
 
     tenant_version: str | None

@@ -4,7 +4,7 @@
 What is not named here passes as it is. `syncer.policy.fields` has all fields; all others are refused.
 """
 
-from dataclasses import dataclass
+import msgspec
 
 from syncer.core.objects import Object, copied, labels_of, namespace_of
 from syncer.core.plan import Refusal, Wait
@@ -48,8 +48,7 @@ _CLEARED = ("nodeName", "priority", "preemptionPolicy", "overhead", "ephemeralCo
 _MAX_VARIABLES = 5_000
 
 
-@dataclass(frozen=True, slots=True)
-class SuperPod:
+class SuperPod(msgspec.Struct, frozen=True):
     """The body to create.
 
     `has_more`: parts of the tenant's pod go to subresources of the super pod, once that is there.
@@ -132,8 +131,7 @@ def _values_refusal(containers: str) -> Refusal:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class PodEnvironment:
+class PodEnvironment(msgspec.Struct, frozen=True):
     """The address of the tenant's API server in the super cluster, and the variables for containers."""
 
     api_address: str
