@@ -13,7 +13,6 @@ import datetime as dt
 import hashlib
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Protocol
 
 import msgspec
@@ -59,8 +58,7 @@ class PodIdentity(Protocol):
     def uid(self) -> str: ...
 
 
-@dataclass(frozen=True, slots=True)
-class InvolvedObject:
+class InvolvedObject(msgspec.Struct, frozen=True):
     """An object of any kind that an Event is about."""
 
     namespace: str
@@ -70,8 +68,7 @@ class InvolvedObject:
     api_version: str
 
 
-@dataclass(frozen=True, slots=True)
-class EventSource:
+class EventSource(msgspec.Struct, frozen=True):
     """core/v1 EventSource; with a `reporting_component` its Events also name their reporting instance."""
 
     component: str
@@ -79,8 +76,7 @@ class EventSource:
     reporting_component: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class EventBody:
+class EventBody(msgspec.Struct, frozen=True):
     namespace: str
     body: bytes
 

@@ -5,6 +5,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
+import msgspec
+
 from daemonkit.kube.resources import Resource
 from daemonkit.remedies import Cause, Fault, Hop
 
@@ -37,8 +39,7 @@ class FreshnessSource(Protocol):
     def age_s(self, now: float | None = None) -> float | None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Freshness:
+class Freshness(msgspec.Struct, frozen=True):
     """Of one kind of objects.
 
     `age_s` is None before the first sync, `fault` is why list or watch fail now, for `failing_s` already.

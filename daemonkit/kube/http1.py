@@ -10,8 +10,9 @@ however short it is.
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from urllib.parse import urlencode
+
+import msgspec
 
 MAX_HEAD_BYTES = 64 << 10
 # Servers send a dozen. Names that are alike are joined, so that their time would grow as a square.
@@ -42,8 +43,7 @@ class CutReplyError(HttpError):
     """The connection ended within the reply."""
 
 
-@dataclass(frozen=True, slots=True)
-class Head:
+class Head(msgspec.Struct, frozen=True):
     """Status and header fields of a reply; names in lower case, repeated ones joined by commas."""
 
     status: int

@@ -9,7 +9,6 @@ a whole.
 
 import re
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass
 from typing import TypeVar
 
 import msgspec
@@ -43,8 +42,7 @@ _IN_STRING = re.compile(rb'(?:[^"\\]++|\\.)++', re.DOTALL)
 _QUOTE, _OPEN = b'"'[0], b"{"[0]
 
 
-@dataclass(frozen=True, slots=True)
-class ListedPage:
+class ListedPage(msgspec.Struct, frozen=True):
     """A list, or a page of one. The items are JSON that was not decoded."""
 
     metadata: ListMeta

@@ -15,7 +15,6 @@ Each limit is the one that Kubernetes validates, or far above honest use where K
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
@@ -46,8 +45,7 @@ TOO_LARGE = "too large: "
 """How every reason begins."""
 
 
-@dataclass(frozen=True, slots=True)
-class Limit:
+class Limit(msgspec.Struct, frozen=True):
     """Of the list, map or text at `path`: bytes of its JSON, and entries of a list or map."""
 
     path: str

@@ -6,7 +6,6 @@ deleted objects and their former owners. Such a list is refused whole.
 """
 
 from collections.abc import Generator, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Generic, TypeVar
 
@@ -39,8 +38,7 @@ class Deleted(msgspec.Struct, Generic[T], frozen=True):
     old: T
 
 
-@dataclass(frozen=True, slots=True)
-class DecodeFailed:
+class DecodeFailed(msgspec.Struct, frozen=True):
     """An object cannot be decoded, or is too large. If it could be before, a `Deleted` precedes this."""
 
     key: Key
@@ -53,8 +51,7 @@ class DecodeFailed:
     """As that of an `Undecodable`."""
 
 
-@dataclass(frozen=True, slots=True)
-class UndecodableDeleted:
+class UndecodableDeleted(msgspec.Struct, frozen=True):
     """An object that could not be decoded was deleted."""
 
     key: Key
@@ -80,8 +77,7 @@ def key_of(metadata: Identity) -> Key:
 _PIECE = 5_000
 
 
-@dataclass(frozen=True, slots=True)
-class Replacement(Generic[T]):
+class Replacement(msgspec.Struct, Generic[T], frozen=True):
     """What a list has, and the changes to it from what is held, deletions first."""
 
     objects: dict[Key, T]

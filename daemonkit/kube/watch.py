@@ -8,7 +8,6 @@ has to end somewhere, hence its bound.
 
 import contextlib
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 import msgspec
@@ -81,15 +80,13 @@ class Put(msgspec.Struct, Generic[T], frozen=True):
     value: T
 
 
-@dataclass(frozen=True, slots=True)
-class Removed:
+class Removed(msgspec.Struct, frozen=True):
     """An object was deleted, or does not match the selectors any more."""
 
     metadata: Identity
 
 
-@dataclass(frozen=True, slots=True)
-class Undecodable:
+class Undecodable(msgspec.Struct, frozen=True):
     """An object whose name decodes. The rest does not, or is too large to be decoded."""
 
     metadata: Identity
@@ -101,15 +98,13 @@ class Undecodable:
     """At least its bytes, and less than twice as many; 0 where no fields were asked for."""
 
 
-@dataclass(frozen=True, slots=True)
-class Bookmark:
+class Bookmark(msgspec.Struct, frozen=True):
     """All events up to this version have been sent."""
 
     version: str
 
 
-@dataclass(frozen=True, slots=True)
-class Failed:
+class Failed(msgspec.Struct, frozen=True):
     """The server ends the watch with a Status."""
 
     status: Status
@@ -118,8 +113,7 @@ class Failed:
 Event = Put[T] | Removed | Undecodable | Bookmark | Failed
 
 
-@dataclass(frozen=True, slots=True)
-class BoundedParser(Generic[T]):
+class BoundedParser(msgspec.Struct, Generic[T], frozen=True):
     """Parses objects of at most `most_values` values. It raises msgspec.ValidationError for others."""
 
     parse: Callable[[msgspec.Raw | bytes], T]

@@ -5,9 +5,10 @@ import datetime as dt
 import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn, TypeVar
+
+import msgspec
 
 from daemonkit import logs
 from daemonkit.config.binding import ConfigError
@@ -21,8 +22,7 @@ T = TypeVar("T")
 _log = logs.get(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Arguments:
+class Arguments(msgspec.Struct, frozen=True):
     """What a daemon is started with; everything else is in its configuration.
 
     `user` is whose permissions a check examines; empty: those of the caller.

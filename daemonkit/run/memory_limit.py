@@ -7,8 +7,9 @@ of its own sees its cgroup as the root.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+
+import msgspec
 
 # Version 1 writes the largest number of pages for "no limit". No machine has so much.
 _NO_LIMIT_BYTES = 1 << 60
@@ -16,8 +17,7 @@ _NO_LIMIT_BYTES = 1 << 60
 _MAX_BYTES = 64 << 10
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryLimit:
+class MemoryLimit(msgspec.Struct, frozen=True):
     """`path` is the file that has it."""
 
     size_bytes: int

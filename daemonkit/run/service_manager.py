@@ -13,7 +13,8 @@ import os
 import signal
 import socket
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+
+import msgspec
 
 from daemonkit import logs
 
@@ -26,8 +27,7 @@ HAND_OVER_SIGNAL = signal.SIGUSR2
 _log = logs.get(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Supervision:
+class Supervision(msgspec.Struct, frozen=True):
     """What the service manager requests: the address for notices, the watchdog interval, and what it kept.
 
     `listeners` are descriptors of listening sockets by the names that an earlier process gave them.
@@ -36,7 +36,7 @@ class Supervision:
 
     socket_address: str | None = None
     watchdog_s: float | None = None
-    listeners: Mapping[str, int] = field(default_factory=dict)
+    listeners: Mapping[str, int] = msgspec.field(default_factory=dict)
     main_pid: int | None = None
 
 

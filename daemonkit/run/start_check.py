@@ -13,9 +13,10 @@ import enum
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from daemonkit.config.scrape_config import ScrapeConfig
 from daemonkit.files import directories
@@ -43,8 +44,7 @@ class Severity(enum.Enum):
     WARNING = "warning"  # all works for now; `--check-config` exits with 0
 
 
-@dataclass(frozen=True, slots=True)
-class FileProblem:
+class FileProblem(msgspec.Struct, frozen=True):
     """A file that cannot be used as the configuration wants it. `key` is its path in the configuration."""
 
     key: str

@@ -7,7 +7,6 @@ page, and the PUT of `log_level`, is refused (RFC 9112, 2.2: a recipient SHOULD 
 
 import re
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 from urllib.parse import parse_qsl
@@ -44,8 +43,7 @@ _MAX_FIELDS = 16
 _log = logs.get(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Readiness:
+class Readiness(msgspec.Struct, frozen=True):
     """Whether the daemon does its work, and one line for each part, such as `pods: ok, age 3 s`.
 
     `reason` is why it is not ready, on one line without ages: it changes only if the cause does.
@@ -62,8 +60,7 @@ class Readiness:
         return f"not ready: {self.reason}" if self.reason else "not ready"
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(msgspec.Struct, frozen=True):
     """The answer of one page; `status` is one of those that have a reason here."""
 
     status: int
@@ -170,8 +167,7 @@ class Pages:
         return Reply(400, b"malformed query\n") if fields is None else page(fields)
 
 
-@dataclass(frozen=True, slots=True)
-class _PageRequest:
+class _PageRequest(msgspec.Struct, frozen=True):
     """`query` begins with its question mark; names of fields are in lower case."""
 
     method: bytes

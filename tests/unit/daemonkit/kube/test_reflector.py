@@ -213,7 +213,7 @@ async def test_a_large_object_is_counted_and_parsed_in_two_steps() -> None:
         log.append(what)
         asyncio.get_running_loop().call_soon(log.append, "others")
 
-    class _Noting(BoundedParser[ConfigMap]):
+    class _Noting(BoundedParser[ConfigMap], frozen=True):
         def excess(self, raw: msgspec.Raw | bytes) -> str | None:
             note("counted")
             return super().excess(raw)
