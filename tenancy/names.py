@@ -13,7 +13,8 @@ with a reason and never adjusted.
 import hashlib
 import re
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
+
+import msgspec
 
 # RFC 1123 label, the grammar of namespaces and containers; and RFC 1123 subdomain, that of pods
 # (k8s.io/apimachinery, pkg/util/validation).
@@ -37,8 +38,7 @@ _KEY_HASH_CHARS = 6
 PROTECTED_NAMESPACES = frozenset({"default", "kube-system", "kube-public", "kube-node-lease"})
 
 
-@dataclass(frozen=True, slots=True)
-class Refused:
+class Refused(msgspec.Struct, frozen=True):
     """What cannot be served, and why, in words for an operator's eyes."""
 
     reason: str

@@ -14,14 +14,13 @@ the least, so that one of two tenants is removed at once; a source without its o
 that failed.
 """
 
-from dataclasses import dataclass
+import msgspec
 
 _SHARE = 0.5
 _LEAST = 2
 
 
-@dataclass(frozen=True, slots=True)
-class Distrust:
+class Distrust(msgspec.Struct, frozen=True):
     """Since when (wall clock) readings are distrusted, and the sources that were served at that time.
 
     Sources that came later are not in the `baseline`: new tenants do not make the loss of old ones plausible.
@@ -31,8 +30,7 @@ class Distrust:
     baseline: frozenset[str]
 
 
-@dataclass(frozen=True, slots=True)
-class Removals:
+class Removals(msgspec.Struct, frozen=True):
     """What follows from a reading: the sources to retain, and the distrust that goes on or begins."""
 
     retained: frozenset[str] = frozenset()
@@ -61,4 +59,5 @@ def evaluate(
 
 def is_distrusted(known: int, missing: int) -> bool:
     """Whether a reading that lacks `missing` of `known` tenants is distrusted."""
+
     return missing > 0 and (missing == known or (missing >= _LEAST and missing > known * _SHARE))

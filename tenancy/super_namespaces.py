@@ -5,14 +5,14 @@ The one question before every write of the syncer.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from tenancy import keys, names
 from tenancy.names import Refused
 
 
-@dataclass(frozen=True, slots=True)
-class SuperNamespaceOwner:
+class SuperNamespaceOwner(msgspec.Struct, frozen=True):
     """The tenant namespace that a super namespace stands for.
 
     `uid` is that of the tenant's Namespace, `vc_uid` that of its VirtualCluster, or empty.
