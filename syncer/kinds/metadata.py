@@ -175,6 +175,8 @@ def metadata_patch(desired: Object, found: Object, tenant: TenantCluster, domain
     own, there = metadata(desired), metadata(found)
     for field in ("labels", "annotations"):
         wanted, actual = own.get(field) or {}, there.get(field) or {}
+        if wanted == actual:
+            continue
         changes: Object = {
             key: value
             for key, value in wanted.items()
