@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a reflector logs: that it fails and works again, and objects that are too large."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
+from typing import ClassVar, Protocol
 
 from daemonkit import logs
 from daemonkit.kube.freshness import Failure
@@ -26,6 +27,12 @@ class FailureLog:
     A resource may fail for days: one whose definition was deleted is listed every 30 s.
     """
 
+    changes: ClassVar[int] = 0
+    """How often any reflector of the process has failed, or worked again.
+
+    While it is the same, so is `current` of each: who looks at thousands each second need not look again.
+    """
+
     def __init__(self, resource: str) -> None:
         self._resource = resource
         self._logged: tuple[Action, str] | None = None
@@ -37,6 +44,7 @@ class FailureLog:
         reason = failure.message[:MAX_REASON_CHARACTERS]
         since = failure.since if self.current is None else self.current.since
         self.current = replace(failure, message=reason, since=since)
+        FailureLog.changes += 1
         is_new = self._logged is None or self._logged[1] != reason
         self._logged = step.action, reason
         (_log.warning if is_new else _log.debug)(
@@ -53,11 +61,38 @@ class FailureLog:
 
     def succeeded(self, action: Action) -> None:
         """A list, an event or a bookmark has proved that the objects are current."""
-        self.current = None
+        if self.current is not None:
+            self.current = None
+            FailureLog.changes += 1
         # Where watches fail, the lists between them succeed.
         if self._logged is not None and (action is Action.WATCH or self._logged[0] is Action.LIST):
             _log.info("list and watch work again", resource=self._resource, reason=self._logged[1])
             self._logged = None
+
+
+class HasFailure(Protocol):
+    """The part of a `Reflector` by which its failure is found."""
+
+    @property
+    def failure(self) -> Failure | None: ...
+
+
+class FirstFailure:
+    """The failure of the first of some reflectors that fails, looked for only after any has changed."""
+
+    def __init__(self, reflectors: Collection[HasFailure]) -> None:
+        self._reflectors = reflectors
+        self._changes = -1
+        self._found: Failure | None = None
+
+    @property
+    def current(self) -> Failure | None:
+        """None if none fails."""
+        if self._changes != FailureLog.changes:
+            failures = (each.failure for each in self._reflectors)
+            self._found = next((each for each in failures if each is not None), None)
+            self._changes = FailureLog.changes
+        return self._found
 
 
 class OversizedObjectLog:
