@@ -18,7 +18,15 @@ from daemonkit.kube.client import ApiError, Requester, UnreachableError
 from daemonkit.kube.resources import NAMESPACES, PODS, VIRTUAL_CLUSTERS
 from syncer.caches.super_cluster import SuperCaches
 from syncer.core.objects import Object, is_deleting, metadata
-from syncer.core.orphans import ClusterRef, Orphans, OwnedNamespace, evaluate, is_gone, owned_namespace
+from syncer.core.orphans import (
+    ClusterRef,
+    KnownClusters,
+    Orphans,
+    OwnedNamespace,
+    evaluate,
+    is_gone,
+    owned_namespace,
+)
 from syncer.kinds.pod.sync import ORPHAN_GRACE_S
 from syncer.metrics import SyncerMetrics
 from syncer.sharding.fenced_client import CheckedRequester, FencedClient
@@ -38,6 +46,7 @@ _POD = "Pod"
 # Pods that are decoded in one step.
 _BATCH = 16
 
+_NOTHING = Orphans()
 _OBJECT = msgspec.json.Decoder(Object)
 _log = logs.get(__name__)
 
@@ -69,6 +78,7 @@ class OrphanCollector:
         self._clock = clock
         self._last = Orphans()
         self._has_patrolled = False
+        self._state: tuple[int, KnownClusters] | None = None
 
     async def run(self) -> None:
         """Patrol until cancelled."""
@@ -89,9 +99,13 @@ class OrphanCollector:
     async def patrol(self) -> bool:
         """Judge all super namespaces once, and delete what may be deleted. False if not all of it is."""
         before, is_first_patrol = self._last, not self._has_patrolled
+        state = self._super.changes_of(NAMESPACE), self._source.known()
+        if state == self._state and before == _NOTHING and not self._source.deleted_uids:
+            return True  # nothing was to do, and both sides are as they were
+        self._state = state
         found = evaluate(
             self._namespaces(),
-            self._source.known(),
+            state[1],
             self._source.deleted_uids,
             before.distrust,
             self._clock(),

@@ -3,11 +3,13 @@
 
 import asyncio
 import json
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
 
 from daemonkit.kube.resources import NAMESPACES
+from syncer.core.orphans import Orphans, OwnedNamespace, evaluate
 from syncer.kinds.pod.sync import ORPHAN_GRACE_S
 from tests.unit.syncer import objects
 from tests.unit.syncer.planes import Plane, refused
@@ -54,3 +56,27 @@ async def test_no_pod_outlives_its_tenant_by_its_grace_period(is_refused: bool) 
         assert ended == {"years": ORPHAN_GRACE_S}
         assert ("", "red-web") not in world.super.objects(NAMESPACES)
         assert ("", "blue-web") in world.super.objects(NAMESPACES)
+
+
+async def test_a_patrol_at_rest_judges_no_namespace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each patrol decoded all super namespaces of tenants twice. What changes is judged as soon as before."""
+    world = World({"one": "red"})
+    judged: list[int] = []
+
+    def note(namespaces: Iterable[OwnedNamespace], *args: Any, **kwargs: Any) -> Orphans:
+        found = list(namespaces)
+        judged.append(len(found))
+        return evaluate(found, *args, **kwargs)
+
+    async with running(world):
+        furnish(world.tenants["one"])
+        await asyncio.sleep(100)
+        monkeypatch.setattr("syncer.work.orphans.evaluate", note)
+        await asyncio.sleep(100)
+        assert judged == []
+        world.super.storage.create(NAMESPACES, {"metadata": {"name": "another"}})
+        await asyncio.sleep(31)
+        assert len(judged) == 1
+        world.end_tenant("one")
+        await asyncio.sleep(90)
+        assert ("", "red-web") not in world.super.objects(NAMESPACES)
