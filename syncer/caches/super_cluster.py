@@ -11,7 +11,9 @@ from collections.abc import Callable, Collection, Generator, Iterable, Mapping, 
 from daemonkit.fairness.scheduler import Account
 from daemonkit.fairness.steps import WorkStep, in_steps
 from daemonkit.kube.byte_budget import OBJECT_BYTES
+from daemonkit.kube.freshness import Failure
 from daemonkit.kube.reflector import Reflector, Timing, Transport
+from daemonkit.kube.reflector_log import FirstFailure
 from daemonkit.kube.resources import NODES, PODS, SECRETS, Key
 from daemonkit.kube.store import Added, Change, DecodeFailed, Deleted, Modified, UndecodableDeleted
 from daemonkit.kube.watch import BoundedParser
@@ -96,6 +98,7 @@ class SuperCaches:
         for sync in self._kinds.values():
             self.reflectors[sync.kind.kind] = self._follow(client, sync, timing)
         self.reflectors[NODE] = Reflector(client, NODES, parse, on_change=self._nodes_changed, timing=timing)
+        self._failing = FirstFailure(self.reflectors.values())
 
     def _follow(self, client: Transport, sync: KindSync, timing: Timing | None) -> Reflector[CachedObject]:
         return Reflector(
@@ -119,6 +122,11 @@ class SuperCaches:
     @property
     def has_synced(self) -> bool:
         return all(each.synced.is_set() for each in self.reflectors.values())
+
+    @property
+    def failure(self) -> Failure | None:
+        """Why one of the kinds cannot be read now; None if all can be."""
+        return self._failing.current
 
     async def wait_synced(self) -> None:
         for reflector in self.reflectors.values():

@@ -4,7 +4,7 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from daemonkit.kube.freshness import Failure, freshness_of
+from daemonkit.kube.freshness import Failure, Freshness, freshness_of
 from daemonkit.kube.shared_budget import SharedBudget
 from daemonkit.remedies import Hop, HopKind
 from daemonkit.status.server import Query, Readiness, Reply
@@ -80,8 +80,10 @@ class StatusReport:
         """
         lines: list[str] = []
         reasons: list[str] = []
-        found = freshness_of(self._super.reflectors.values(), self._clock(), SUPER_CLUSTER)
         unsynced = [each.name for each in self._super.reflectors.values() if not each.synced.is_set()]
+        found = Freshness(None)
+        if unsynced or self._super.failure is not None:
+            found = freshness_of(self._super.reflectors.values(), self._clock(), SUPER_CLUSTER)
         if unsynced:
             kinds = ", ".join(unsynced[:5])
             lines.append(f"super cluster: not synced: {kinds}{found.because}")

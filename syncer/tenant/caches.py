@@ -9,6 +9,7 @@ from daemonkit.fairness.steps import WorkStep
 from daemonkit.kube import deep_json
 from daemonkit.kube.freshness import Failure
 from daemonkit.kube.reflector import Reflector
+from daemonkit.kube.reflector_log import FirstFailure
 from daemonkit.kube.resources import NODES, Key
 from daemonkit.kube.store import Change, DecodeFailed
 from daemonkit.tasks import Tasks
@@ -66,6 +67,7 @@ class TenantCaches:
         self.reflectors: dict[str, Reflector[CachedObject]] = {
             name: self._follow(sync) for name, sync in kinds.items() if name not in NOT_WATCHED
         }
+        self._failing = FirstFailure(self.reflectors.values())
 
     def _follow(self, sync: KindSync) -> Reflector[CachedObject]:
         kind = sync.kind.kind
@@ -114,14 +116,14 @@ class TenantCaches:
         """Why the tenant's API server cannot be read now; None if it can."""
         if (problem := self._memory.problem) is not None:
             return problem
-        for each in self.reflectors.values():
-            if (found := each.failure) is not None:
-                return found
-        return None
+        return self._failing.current
 
     @property
     def has_regressed(self) -> bool:
         """Whether the control plane is an older one by now, or another: restored from a backup, or wiped."""
+        # Until it lists again, who reads an older state has failed.
+        if self._failing.current is None:
+            return False
         return any(each.regressions >= MIN_REGRESSIONS for each in self.reflectors.values())
 
     # ---- one object

@@ -82,7 +82,9 @@ async def _report(sizes: Sizes) -> TenantReports:
 def _status(reports: TenantReports, sizes: Sizes) -> dict[str, object]:
     """The page of so many tenants; the first has objects that are not synced."""
     tenants = [_attached("red"), *(_attached(f"t-{n}") for n in range(sizes.get(_TENANTS, 0)))]
-    nothing: Any = SimpleNamespace(has_synced=True, reflectors={}, conflicts={}, depths=lambda _: Depths())
+    nothing: Any = SimpleNamespace(
+        has_synced=True, failure=None, reflectors={}, conflicts={}, depths=lambda _: Depths()
+    )
     attachments: Any = SimpleNamespace(
         by_source={each.session.tenant.key: each for each in tenants}, sessions={}
     )
