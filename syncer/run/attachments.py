@@ -11,7 +11,6 @@ import msgspec
 from daemonkit import logs
 from daemonkit.kube.credentials import CredentialsError
 from daemonkit.tasks import Tasks
-from daemonkit.ticks import next_tick
 from syncer.core.tenant_cluster import TenantCluster
 from syncer.sources.port import IS_SUPER_CLUSTER, Reachable, TenantState, Unusable, overlap_of
 from syncer.tenant.session import TenantSession
@@ -84,6 +83,9 @@ class Attachments:
         self._owner = owner
         self._tasks = tasks
         self._failed: set[TenantSession] = set()
+        # Those that are looked after at the same second.
+        self._attached: list[dict[str, TenantSession]] = [{} for _ in range(int(_POLL_S))]
+        self._second = 0
         self.by_source: dict[str, Attachment] = {}
         self.sessions: dict[str, TenantSession] = {}
         """By cluster key."""
@@ -153,21 +155,34 @@ class Attachments:
             return
         if not await self._owner.attach(session):
             return
-        _log.info("tenant synced", tenant=session.tenant.key)
-        while True:
-            await next_tick(_POLL_S, look_behind_s(session.tenant.key))
-            session.note_queued()
-            # Rotated credentials may lead elsewhere.
-            if self._owner.is_super_cluster(session):
-                self._refuse_super_cluster(session)
-                return
-            if session.caches.has_regressed:
-                _log.warning(
-                    "tenant's control plane went back, restored or wiped: listing its objects anew",
-                    tenant=session.tenant.key,
-                )
-                self._reopen(session)
-                return
+        key = session.tenant.key
+        self._attached[look_behind_s(key)][key] = session
+        _log.info("tenant synced", tenant=key)
+
+    def poll(self) -> None:
+        """Look after a fifth of the attached tenants. Call it each second."""
+        self._second = (self._second + 1) % len(self._attached)
+        for key, session in list(self._attached[self._second].items()):
+            if self.sessions.get(key) is not session:
+                continue  # it ended with another one
+            try:
+                self._look_after(session)
+            # A bug in what one tenant's data leads to: it is opened anew, and the others are served.
+            except Exception as error:  # noqa: BLE001 - else one tenant stops all
+                _log.error("a look at a tenant failed", tenant=key, error=error, traceback=logs.trace(error))
+                self.note_failure(session)
+
+    def _look_after(self, session: TenantSession) -> None:
+        session.note_queued()
+        # Rotated credentials may lead elsewhere.
+        if self._owner.is_super_cluster(session):
+            self._refuse_super_cluster(session)
+        elif session.caches.has_regressed:
+            _log.warning(
+                "tenant's control plane went back, restored or wiped: listing its objects anew",
+                tenant=session.tenant.key,
+            )
+            self._reopen(session)
 
     def _source_of(self, session: TenantSession) -> str | None:
         return next((name for name, each in self.by_source.items() if each.session is session), None)
@@ -248,14 +263,18 @@ class Attachments:
     def _end(self, source: str) -> None:
         ended = self.by_source.pop(source)
         if ended.session is not None:
-            del self.sessions[ended.session.tenant.key]
+            key = ended.session.tenant.key
+            del self.sessions[key]
+            self._attached[look_behind_s(key)].pop(key, None)
             held = self._owner.detached(ended.session)
-            _log.info("tenant is no longer synced", tenant=ended.session.tenant.key)
-            self._tasks.spawn(ended.session.close(_CLOSE_S, held), f"close {ended.session.tenant.key}")
+            _log.info("tenant is no longer synced", tenant=key)
+            self._tasks.spawn(ended.session.close(_CLOSE_S, held), f"close {key}")
 
     async def close(self) -> None:
         """End all sessions."""
         self.by_source.clear()
+        for attached in self._attached:
+            attached.clear()
         while self.sessions:
             _, session = self.sessions.popitem()
             await session.close(_CLOSE_S)

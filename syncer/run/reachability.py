@@ -7,14 +7,12 @@ Either the API server is away, or the process has no memory for what it serves.
 import time
 from collections.abc import Callable, Mapping
 
-from daemonkit.ticks import next_tick
 from syncer.tenant.session import TenantSession
 
 NOT_REACHABLE = "NotReachable"
 OUT_OF_MEMORY = "OutOfMemory"
 """The tenant is not served, or not wholly, as the process holds as much as it may."""
 REASONS = (NOT_REACHABLE, OUT_OF_MEMORY)
-POLL_S = 1.0
 # An API server that restarts is away for some seconds.
 REPORT_AFTER_S = 10.0
 
@@ -41,14 +39,8 @@ class Reachability:
         self._reported: dict[TenantSession, str] = {}
         self._judged: set[TenantSession] = set()
 
-    async def run(self) -> None:
-        """Poll until cancelled."""
-        while True:
-            self.poll()
-            await next_tick(POLL_S)
-
     def poll(self) -> None:
-        """Look at each tenant once."""
+        """Look at each tenant once. Call it each second."""
         now = self._clock()
         sessions = set(self._sessions.values())
         self._judged &= sessions

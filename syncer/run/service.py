@@ -15,6 +15,7 @@ from daemonkit.kube.reflector import Reflector
 from daemonkit.kube.shared_budget import SharedBudget
 from daemonkit.run.daemon_shell import DaemonShell, freeze_heap
 from daemonkit.run.lifecycle import Lifecycle
+from daemonkit.ticks import next_tick
 from syncer.caches.cached_object import CachedObject
 from syncer.caches.super_change import API_SERVER, CLUSTER_NETWORKS, DRAIN, NODE, POD_ADDRESS, SuperChange
 from syncer.caches.super_cluster import SuperCaches
@@ -67,6 +68,7 @@ _LOOKED_AT = frozenset({API_SERVER, CLUSTER_NETWORKS, DRAIN, POD_ADDRESS})
 READY_WAIT_S = 10.0
 # For writes under way at a stop.
 DRAIN_S = 5.0
+LOOK_S = 1.0
 # For the Lease to be released: others take over at once then.
 LEAVE_S = 3.0
 
@@ -308,7 +310,7 @@ class SyncerService:
         self._tasks.spawn(self._policies.run(), "policies")
         self._tasks.spawn(self._source.run(), "tenants")
         self._tasks.spawn(self._conditions.run(), "conditions")
-        self._tasks.spawn(self._reachability.run(), "reachability")
+        self._tasks.spawn(self._look_after_tenants(), "look after tenants")
         if self._orphans is not None:
             self._tasks.spawn(self._orphans.run(), "orphans")
         for name, check in self._checks.items():
@@ -319,6 +321,13 @@ class SyncerService:
         self._tasks.spawn(self._engine.run(), "engine")
         self._tasks.spawn(self._patrol.run(), "patrol")
         self._tasks.spawn(self._note_super_cluster(), "addresses and draining of the super cluster")
+
+    async def _look_after_tenants(self) -> None:
+        """Look each second at what no event tells: whether tenants can be read, and are still themselves."""
+        while True:
+            self._reachability.poll()
+            self._attachments.poll()
+            await next_tick(LOOK_S)
 
     async def _note_super_cluster(self) -> None:
         """Look at what no object of the super cluster tells: where its API server is, and the time."""
