@@ -135,7 +135,7 @@ class PodEnvironment(msgspec.Struct, frozen=True):
     """The address of the tenant's API server in the super cluster, and the variables for containers."""
 
     api_address: str
-    entries: list[Object]
+    entries: dict[str, Object]
 
 
 def pod_environment(tenant: Object, view: View) -> PodEnvironment | Wait:

@@ -72,8 +72,8 @@ def _variable(name: str) -> str:
     return name.upper().replace("-", "_")
 
 
-def pod_variables(api_service: Object, own_services: Iterable[Object], most: int) -> list[Object]:
-    """The entries of `env` for a pod, sorted by name. `own_services` is empty without service links.
+def pod_variables(api_service: Object, own_services: Iterable[Object], most: int) -> dict[str, Object]:
+    """The entries of `env` for a pod, sorted, by name. `own_services` is empty without service links.
 
     Of more than `most` only those of the API server. The kubelet adds the others from the same Services.
 
@@ -84,7 +84,7 @@ def pod_variables(api_service: Object, own_services: Iterable[Object], most: int
     if len(found | own) <= most:
         found = own | found
     found["KUBERNETES_SERVICE_HOST"] = API_HOSTNAMES[0]
-    return [{"name": name, "value": found[name]} for name in sorted(found)]
+    return {name: {"name": name, "value": found[name]} for name in sorted(found)}
 
 
 def is_of_api(name: str) -> bool:
@@ -185,15 +185,17 @@ class EnvTranslator:
         "has_too_large",
     )
 
-    def __init__(self, tenant: Object, variables: list[Object], rules: MetadataRules, view: View) -> None:
+    def __init__(
+        self, tenant: Object, variables: dict[str, Object], rules: MetadataRules, view: View
+    ) -> None:
         self._namespace = namespace_of(tenant)
         self._uid = uid_of(tenant)
         self._labels: Mapping[str, str] = labels_of(tenant)
         self._annotations: Mapping[str, str] = annotations_of(tenant)
         self._rules = rules
+        self._variables = variables
         # Of the API server's Service the kubelet has other values: those of the super cluster.
-        self._variables = {str(each["name"]): each for each in variables}
-        self._of_api = {name: each for name, each in self._variables.items() if is_of_api(name)}
+        self._of_api = {name: each for name, each in variables.items() if is_of_api(name)}
         self._sources = SourceKeys(self._namespace, view, self._of_api)
         self._literals: dict[str, str | None] = {}
         self._left = MAX_VALUE_CHARS
@@ -211,6 +213,9 @@ class EnvTranslator:
             variables = {name: each for name, each in self._of_api.items() if name not in given}
             for reference in references:
                 _rename_root_ca(reference.get("configMapRef"))
+        if not own:
+            container["env"] = list(variables.values())
+            return
         # A reference `$(NAME)` is expanded from entries before it and from `envFrom`; else from the kubelet's
         # own variables, in which `kubernetes` is the super cluster's.
         needed, defined = set[str](), set[str]()
