@@ -32,6 +32,8 @@ _TERMINAL = ("Succeeded", "Failed")
 _CHANGED_LISTS = ("containers", "initContainers")
 # The only resources of a container that can be resized (core/validation, ValidatePodResize).
 _RESIZABLE = ("cpu", "memory")
+# A list of containers: of each that is on both sides its name, the tenant's, and the super pod's.
+_Containers = tuple[str, list[tuple[str, Object, Object]]]
 
 
 def plan_updates(
@@ -45,8 +47,9 @@ def plan_updates(
     runtime_class = remove_class_scheduling(tenant, view)
     wanted = super_metadata(tenant, namespace_of(found), view)
     meta = pod_metadata_patch(wanted, found, view)
-    spec = _spec_patch(tenant, found)
-    sizes = {} if found.get("status", {}).get("phase") in _TERMINAL else _resize_patch(tenant, found)
+    both = _containers_of_both(tenant, found)
+    spec = _spec_patch(tenant, found, both)
+    sizes = {} if found.get("status", {}).get("phase") in _TERMINAL else _resize_patch(both)
     added = _new_ephemeral_containers(tenant, found)
     gates = _condition_patch(tenant, found)
     # A condition is no part of what the policy judges.
@@ -105,18 +108,28 @@ def _by_name(containers: Iterable[Object] | None) -> dict[str, Object]:
     return {str(each.get("name")): each for each in containers or ()}
 
 
-def _spec_patch(tenant: Object, found: Object) -> Object:
+def _containers_of_both(tenant: Object, found: Object) -> list[_Containers]:
+    own, actual = tenant["spec"], found["spec"]
+    both: list[_Containers] = []
+    for field in _CHANGED_LISTS:
+        if containers := own.get(field):
+            there = _by_name(actual.get(field))
+            pairs = [
+                (name, each, there[name]) for name, each in _by_name(containers).items() if name in there
+            ]
+            both.append((field, pairs))
+    return both
+
+
+def _spec_patch(tenant: Object, found: Object, containers: Iterable[_Containers]) -> Object:
     """The strategic merge patch of `spec`; empty if nothing is to do."""
     own, actual = tenant["spec"], found["spec"]
     patch: Object = {}
-    for field in _CHANGED_LISTS:
-        if not own.get(field):
-            continue
-        there = _by_name(actual.get(field))
+    for field, pairs in containers:
         images = [
-            {"name": name, "image": container["image"]}
-            for name, container in _by_name(own.get(field)).items()
-            if container.get("image") and name in there and there[name].get("image") != container["image"]
+            {"name": name, "image": image}
+            for name, container, there in pairs
+            if (image := container.get("image")) and there.get("image") != image
         ]
         if images:
             patch[field] = images
@@ -162,20 +175,14 @@ def _gated_patch(own: Object, found: Object) -> Object:
     return patch
 
 
-def _resize_patch(tenant: Object, found: Object) -> Object:
+def _resize_patch(containers: Iterable[_Containers]) -> Object:
     """The strategic merge patch of containers whose tenant has resized them; empty without one."""
     patch: Object = {}
-    for field in _CHANGED_LISTS:
-        if not tenant["spec"].get(field):
-            continue
-        there = _by_name(found["spec"].get(field))
+    for field, pairs in containers:
         changed = []
-        for name, container in _by_name(tenant["spec"].get(field)).items():
-            own = container.get("resources")
-            if not own or name not in there:
-                continue
-            actual = there[name].get("resources") or {}
-            sizes = {} if own == actual else _size_patch(own, actual)
+        for name, container, there in pairs:
+            own, actual = container.get("resources"), there.get("resources") or {}
+            sizes = _size_patch(own, actual) if own and own != actual else {}
             if sizes:
                 changed.append({"name": name, "resources": sizes})
         if changed:
