@@ -299,12 +299,12 @@ class Engine:
         elif session.quota.is_not_summed(item):
             session.quota.admit(item, plan, found)
         self._metrics.plans.inc()
-        is_stopped = plan.is_stopped
+        is_stopped, actions = plan.is_stopped, plan.actions
         # Before any request: what changes during one has the item planned again.
         # But not what the plan makes itself: the tokens of a pod.
         looked = view.looked - {
             (Side.SUPER, "Secret", each.namespace, each.secret_name)
-            for each in plan.actions
+            for each in actions
             if isinstance(each, IssueTokens)
         }
         if plan.down.wait is NOT_COUNTED:
@@ -346,7 +346,7 @@ class Engine:
         if not is_stopped:
             # Not before: a pod's condition that is taken back and set again at each try is two changes, and
             # each change of a pod has it tried again at once.
-            is_deleted = any(isinstance(each, Delete) and each.side is Side.TENANT for each in plan.actions)
+            is_deleted = any(isinstance(each, Delete) and each.side is Side.TENANT for each in actions)
             await self._report(session, item, plan, None if is_deleted else tenant)
         # What waits or conflicts is looked at again by each patrol, whatever it waits for.
         is_settled = plan.wait is None and plan.conflict is None and not plan.is_partial
@@ -357,7 +357,7 @@ class Engine:
             # Where events have come meanwhile, the item is queued again: that plan finds out whether both
             # sides agree.
             has_changed = has_moved(now.tenant, planned[0]) or has_moved(now.super, planned[1])
-            if not (plan.actions and has_changed):
+            if not (actions and has_changed):
                 session.note_verified(item, versions.tenant_version, versions.super_version, now)
         return None
 
