@@ -10,7 +10,7 @@ owners, or more than half of them, deletes nothing. Nor does the first patrol af
 the caller reads the VirtualCluster once more: `is_gone` judges the answer.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Generator, Mapping
 
 import msgspec
 
@@ -19,6 +19,9 @@ from syncer.core.objects import Object, annotations_of, is_deleting, name_of, ui
 from tenancy import keys, removals
 from tenancy.removals import Distrust
 from tenancy.super_namespaces import SuperNamespaceOwner, owner_of
+
+# Super namespaces that are judged in one step, of up to 2 us each.
+_STEP = 1_000
 
 
 class ClusterRef(msgspec.Struct, frozen=True):
@@ -49,8 +52,10 @@ class KnownClusters(msgspec.Struct, frozen=True):
     uids: Mapping[Key, str]
     undecodable: Collection[Key] = ()
 
-    def has(self, cluster: ClusterRef) -> bool:
-        return cluster.uid in self.uids.values() or cluster.where in self.undecodable
+    def present_uids(self, clusters: Collection[ClusterRef]) -> frozenset[str]:
+        """The UIDs of those that are there."""
+        uids = frozenset(self.uids.values())
+        return frozenset(each.uid for each in clusters if each.uid in uids or each.where in self.undecodable)
 
 
 class Orphans(msgspec.Struct, frozen=True):
@@ -83,7 +88,7 @@ def owned_namespace(value: Object) -> OwnedNamespace | None:
 
 
 def evaluate(
-    namespaces: Iterable[OwnedNamespace],
+    namespaces: Collection[OwnedNamespace],
     known: KnownClusters,
     confirmed: Collection[str],
     before: Distrust | None,
@@ -91,27 +96,30 @@ def evaluate(
     *,
     is_first_patrol: bool,
     needs_confirmation: bool,
-) -> Orphans:
-    """Judge all super namespaces.
+) -> Generator[None, None, Orphans]:
+    """Judge all super namespaces, in steps.
 
     `confirmed` are the UIDs of VirtualClusters whose deletion a watch reported. `needs_confirmation`: a list
     deletes nothing, as other VirtualClusters than the listed ones have namespaces here too.
     """
-    owned = sorted(namespaces, key=lambda each: each.name)
-    owners = {each.cluster.uid: each.cluster for each in owned}
-    present = frozenset(uid for uid, cluster in owners.items() if known.has(cluster))
+    owners: dict[str, ClusterRef] = {}
+    for count, each in enumerate(namespaces, 1):
+        owners[each.cluster.uid] = each.cluster
+        if count % _STEP == 0:
+            yield
+    present = known.present_uids(owners.values())
     # A UID is never used again, so one that is there was not deleted.
     deleted = frozenset(confirmed) - present
     judged = removals.evaluate(frozenset(owners), present, deleted, before, now_s)
-    orphans = [each for each in owned if each.cluster.uid not in present]
-    removable = tuple(
-        each
-        for each in orphans
-        if not is_first_patrol
-        and (each.cluster.uid in deleted or not (needs_confirmation or each.cluster.uid in judged.retained))
-    )
-    held = tuple(each for each in orphans if each not in removable)
-    return Orphans(removable, held, judged.distrust)
+    removable, held = list[OwnedNamespace](), list[OwnedNamespace]()
+    for count, each in enumerate(namespaces, 1):
+        uid = each.cluster.uid
+        if uid not in present:
+            is_gone_for_sure = uid in deleted or not (needs_confirmation or uid in judged.retained)
+            (removable if is_gone_for_sure and not is_first_patrol else held).append(each)
+        if count % _STEP == 0:
+            yield
+    return Orphans(tuple(removable), tuple(held), judged.distrust)
 
 
 def is_gone(cluster: ClusterRef, code: int, message: str, found: Object | None) -> bool:

@@ -312,7 +312,7 @@ class SyncerService:
         self._tasks.spawn(self._conditions.run(), "conditions")
         self._tasks.spawn(self._look_after_tenants(), "look after tenants")
         if self._orphans is not None:
-            self._tasks.spawn(self._orphans.run(), "orphans")
+            self._tasks.spawn(self._system.run(self._orphans.run()), "orphans")
         for name, check in self._checks.items():
             patrols = run_check(check, self._super, self._config.patrol.interval_seconds)
             self._tasks.spawn(self._system.run(patrols), name)

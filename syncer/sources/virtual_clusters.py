@@ -129,11 +129,11 @@ class VirtualClusterSource:
         """The UIDs of VirtualClusters whose deletion a watch reported."""
         return frozenset(self._deleted)
 
-    def forget_deleted(self, owners: Collection[str]) -> None:
-        """Forget reported deletions, but for these UIDs."""
+    def forget_deleted(self, uids: Collection[str]) -> None:
+        """Forget the reported deletions of these UIDs, and of those that are there."""
         present = {each.metadata.uid for each in self._clusters.objects.values()}
         self._deleted = {
-            uid: where for uid, where in self._deleted.items() if uid in owners and uid not in present
+            uid: where for uid, where in self._deleted.items() if uid not in uids and uid not in present
         }
 
     def _clusters_changed(self, changes: Sequence[Change[VirtualCluster]]) -> None:

@@ -8,11 +8,12 @@ long end first: the namespace controller leaves them the grace period that the t
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterable
 
 import msgspec
 
 from daemonkit import logs
+from daemonkit.fairness.steps import WorkStep, in_steps
 from daemonkit.kube import deep_json
 from daemonkit.kube.client import ApiError, Requester, UnreachableError
 from daemonkit.kube.resources import NAMESPACES, PODS, VIRTUAL_CLUSTERS
@@ -45,6 +46,8 @@ _MAX_SHOWN = 50
 _POD = "Pod"
 # Pods that are decoded in one step.
 _BATCH = 16
+# Each that is decoded takes up to 20 us.
+_NAMESPACES_AT_ONCE = 200
 
 _NOTHING = Orphans()
 _OBJECT = msgspec.json.Decoder(Object)
@@ -103,14 +106,18 @@ class OrphanCollector:
         if state == self._state and before == _NOTHING and not self._source.deleted_uids:
             return True  # nothing was to do, and both sides are as they were
         self._state = state
-        found = evaluate(
-            self._namespaces(),
-            state[1],
-            self._source.deleted_uids,
-            before.distrust,
-            self._clock(),
-            is_first_patrol=is_first_patrol,
-            needs_confirmation=self._needs_confirmation,
+        namespaces = await in_steps(self._namespaces())
+        found = await in_steps(
+            evaluate(
+                namespaces,
+                # Not before the namespaces: each that is there now has been made for one of these.
+                self._source.known(),
+                self._source.deleted_uids,
+                before.distrust,
+                self._clock(),
+                is_first_patrol=is_first_patrol,
+                needs_confirmation=self._needs_confirmation,
+            )
         )
         self._last, self._has_patrolled = found, True
         if found.held and found.held != before.held:
@@ -121,22 +128,40 @@ class OrphanCollector:
                 is_distrusted=found.distrust is not None,
             )
         gone: dict[ClusterRef, bool] = {}
-        own = [each for each in found.removable if self._ownership.holds(each.key)]
+        own = await in_steps(self._served(found.removable))
         deleted = 0
         for each in own[:MAX_DELETED]:
             if each.cluster not in gone:
                 gone[each.cluster] = await self._is_gone(each.cluster)
             if gone[each.cluster] and await self._delete(each):
                 deleted += 1
-        self._source.forget_deleted({each.cluster.uid for each in self._namespaces()})
+        if confirmed := self._source.deleted_uids:
+            # What is reported while it is looked for what is left is not forgotten.
+            left = {each.cluster.uid for each in await in_steps(self._namespaces())}
+            self._source.forget_deleted(confirmed - left)
         # The first patrol deletes nothing, also of what was reported before it: the next comes soon then.
         return deleted == len(own) and not (is_first_patrol and self._source.deleted_uids)
 
-    def _namespaces(self) -> Iterator[OwnedNamespace]:
+    def _namespaces(self) -> Generator[None, None, list[OwnedNamespace]]:
+        found, step = list[OwnedNamespace](), WorkStep(_NAMESPACES_AT_ONCE)
         for cached in list(self._super.objects(NAMESPACE).values()):
             # Most namespaces of a large super cluster are not decoded.
-            if _VC_UID in cached.body and (found := owned_namespace(cached.load())) is not None:
-                yield found
+            is_of_cluster = _VC_UID in cached.body
+            if is_of_cluster and (owned := owned_namespace(cached.load())) is not None:
+                found.append(owned)
+            if step.count(cached.json_bytes if is_of_cluster else 0):
+                yield
+        return found
+
+    def _served(self, orphans: Iterable[OwnedNamespace]) -> Generator[None, None, list[OwnedNamespace]]:
+        """Those that this process has to delete."""
+        found, step = list[OwnedNamespace](), WorkStep()
+        for each in orphans:
+            if self._ownership.holds(each.key):
+                found.append(each)
+            if step.count():
+                yield
+        return found
 
     async def _is_gone(self, cluster: ClusterRef) -> bool:
         try:

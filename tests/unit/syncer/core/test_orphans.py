@@ -1,14 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which super namespaces are deleted, as upstream's `namespace patrol` and what is held instead."""
 
+from collections.abc import Generator, Iterator
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from syncer.core.orphans import ClusterRef, KnownClusters, OwnedNamespace, evaluate, is_gone, owned_namespace
+from syncer.core.orphans import (
+    ClusterRef,
+    KnownClusters,
+    Orphans,
+    OwnedNamespace,
+    evaluate,
+    is_gone,
+    owned_namespace,
+)
 from tenancy.removals import Distrust
+from tests.steps import finish, most_in_a_step
 
 KEY = "tenants-0a1b2c-acme"
 
@@ -93,39 +103,87 @@ def test_which_namespaces_go(
     clusters: KnownClusters, confirmed: tuple[str, ...], removable: str, held: str
 ) -> None:
     uids = [f"u-{each}" for each in confirmed]
-    found = evaluate(
-        owned(*"abcd"), clusters, uids, None, 1.0, is_first_patrol=False, needs_confirmation=False
+    found = finish(
+        evaluate(owned(*"abcd"), clusters, uids, None, 1.0, is_first_patrol=False, needs_confirmation=False)
     )
     assert ["".join(each.key for each in part) for part in (found.removable, found.held)] == [removable, held]
 
 
 def test_the_first_patrol_deletes_nothing() -> None:
-    found = evaluate(
-        owned("a", "b"), known("a"), ["u-b"], None, 1.0, is_first_patrol=True, needs_confirmation=False
+    found = finish(
+        evaluate(
+            owned("a", "b"), known("a"), ["u-b"], None, 1.0, is_first_patrol=True, needs_confirmation=False
+        )
     )
     assert (found.removable, [each.key for each in found.held]) == ((), ["b"])
 
 
 def test_other_meta_clusters_keep_their_namespaces() -> None:
-    found = evaluate(
-        owned(*"abcd"), known("a", "b"), ["u-c"], None, 1.0, is_first_patrol=False, needs_confirmation=True
+    found = finish(
+        evaluate(
+            owned(*"abcd"),
+            known("a", "b"),
+            ["u-c"],
+            None,
+            1.0,
+            is_first_patrol=False,
+            needs_confirmation=True,
+        )
     )
     assert [[each.key for each in part] for part in (found.removable, found.held)] == [["c"], ["d"]]
 
 
 def test_new_tenants_do_not_make_a_loss_plausible() -> None:
-    before = evaluate(owned(*"ab"), known(), (), None, 1.0, is_first_patrol=False, needs_confirmation=False)
+    before = finish(
+        evaluate(owned(*"ab"), known(), (), None, 1.0, is_first_patrol=False, needs_confirmation=False)
+    )
     assert before.distrust == Distrust(1.0, frozenset({"u-a", "u-b"}))
-    found = evaluate(
-        owned(*"abcdef"),
-        known(*"cdef"),
-        (),
-        before.distrust,
-        2.0,
-        is_first_patrol=False,
-        needs_confirmation=False,
+    found = finish(
+        evaluate(
+            owned(*"abcdef"),
+            known(*"cdef"),
+            (),
+            before.distrust,
+            2.0,
+            is_first_patrol=False,
+            needs_confirmation=False,
+        )
     )
     assert [each.key for each in found.held] == ["a", "b"]
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.integers(0, 12_000), st.integers(1, 50), st.booleans())
+def test_no_step_judges_all_namespaces(count: int, clusters: int, are_there: bool) -> None:
+    """Whatever one tenant has, and however many of them are orphans."""
+    names = [str(number % clusters) for number in range(count)]
+
+    def work() -> Generator[None, None, Orphans]:
+        there = known(*(str(number) for number in range(clusters))) if are_there else known()
+        return evaluate(
+            found,
+            there,
+            [f"u-{each}" for each in names],
+            None,
+            1.0,
+            is_first_patrol=False,
+            needs_confirmation=False,
+        )
+
+    found = CountedList(owned(*names))
+    assert most_in_a_step(work(), lambda: found.taken) <= 2_000
+    assert found.taken == 2 * count
+
+
+class CountedList(list[OwnedNamespace]):
+    """A list that counts what was taken out of it."""
+
+    taken = 0
+
+    def __iter__(self) -> Iterator[OwnedNamespace]:
+        for each in super().__iter__():
+            self.taken += 1
+            yield each
 
 
 TENANTS = st.frozensets(st.sampled_from("abcdefgh"))
@@ -135,14 +193,16 @@ TENANTS = st.frozensets(st.sampled_from("abcdefgh"))
 def test_a_tenant_that_exists_keeps_its_namespaces(
     have: frozenset[str], exist: frozenset[str], reported: frozenset[str], is_first: bool, needs: bool
 ) -> None:
-    found = evaluate(
-        owned(*sorted(have)),
-        known(*exist),
-        [f"u-{each}" for each in reported],
-        None,
-        1.0,
-        is_first_patrol=is_first,
-        needs_confirmation=needs,
+    found = finish(
+        evaluate(
+            owned(*sorted(have)),
+            known(*exist),
+            [f"u-{each}" for each in reported],
+            None,
+            1.0,
+            is_first_patrol=is_first,
+            needs_confirmation=needs,
+        )
     )
     removable = {each.key for each in found.removable}
     assert not removable & exist
