@@ -5,7 +5,7 @@ A tenant decides what its API server answers: lists without an end, and objects 
 is bounded for each server, so that one cannot use up the memory of all.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from daemonkit.kube.resources import KubeObject
@@ -19,12 +19,8 @@ T = TypeVar("T", bound=KubeObject)
 OBJECT_BYTES = 1 << 10
 # Of a list each page counts as at least so much: one of empty pages must have an end, too.
 _MIN_PAGE_BYTES = 64 << 10
-# Events add, and none subtracts. Once those of all reflectors have added this part of the limit, and all may
-# take more than the limit, what is held is counted.
-_COUNT_AFTER = 16
-# A count goes over all objects of a part. It is repeated once events brought this part of them.
-_COUNT_PART_AFTER = 4
-_COUNT_PART_BYTES = 4 << 10
+# Once events of all reflectors have brought this part of the limit, what is held is compared with it.
+_CHECK_AFTER = 16
 
 
 class OverBudgetError(GarbageError):
@@ -78,11 +74,6 @@ class ByteBudget(Generic[T]):
     def held_bytes(self) -> int:
         """What is held here, at most."""
         return self._held_bytes
-
-    def count(self) -> None:
-        """Count what is held, where much was noted since."""
-        for each in self._parts:
-            each.count_changed()
 
     def end(self) -> None:
         """Have what is held here given back."""
@@ -141,21 +132,13 @@ class ByteBudget(Generic[T]):
             return OBJECT_BYTES + sum(map(len, texts))
         return OBJECT_BYTES + self._size_of(item)
 
-    def size_of_all(self, objects: Collection[T]) -> int:
-        """The bytes of objects that were decoded."""
-        return OBJECT_BYTES * len(objects) + sum(map(self._size_of, objects))
-
     def note_added(self, size_bytes: int) -> bool:
         """Add what events brought to a part; returns whether that is so much that it is to be checked."""
         self._added_bytes += size_bytes
-        return self._added_bytes > self.limit_bytes // _COUNT_AFTER
+        return self._added_bytes > self.limit_bytes // _CHECK_AFTER
 
     def check(self, part: "BudgetPart[T]", added_bytes: int = 0) -> None:
         """Raises OverBudgetError if a part, with so much more and beside the others, takes too much."""
-        if self._total_bytes(part) + added_bytes <= self.limit_bytes:
-            return
-        for each in self._parts:
-            each.count()
         if self._total_bytes(part) + added_bytes > self.limit_bytes:
             refusal = f"the objects of this API server take more than {self.limit_bytes >> 20} MiB"
             self._refused(refusal)
@@ -174,14 +157,16 @@ class BudgetPart(Generic[T]):
     def __init__(self, budget: ByteBudget[T], store: Store[T]) -> None:
         self._budget = budget
         self._store = store
-        self._held_bytes = 0
         self._listed_bytes: int | None = None
         self._page_bytes = 0
         self._counted_bytes = 0
-        self._uncounted_bytes = 0
         self._latest_bytes = 0  # of events that may still have to be applied
         self.pending_bytes = 0
         """What a watch holds of a line whose end has not come."""
+
+    @property
+    def _held_bytes(self) -> int:
+        return self._store.held_bytes + self._latest_bytes
 
     @property
     def next_bytes(self) -> int:
@@ -239,20 +224,25 @@ class BudgetPart(Generic[T]):
         self._page_bytes = self._latest_bytes = 0
         if self._budget.whole_list is self:
             self._budget.whole_list = None
-        self.count()
+        self._note()
 
     def note_events(self, size_bytes: int) -> None:
         """Add what events brought, before they are applied. Raises OverBudgetError if that is too much."""
         self._latest_bytes = 0
-        if self._uncounted_bytes > max(_COUNT_PART_BYTES, self._held_bytes // _COUNT_PART_AFTER):
-            self.count()
         if self._budget.note_added(size_bytes):
             self._budget.check(self, size_bytes)
-        self._held_bytes += size_bytes
-        self._uncounted_bytes += size_bytes
         self._latest_bytes = size_bytes
         self._note()
         self._budget.ask()
+
+    def end_events(self) -> None:
+        """What events brought has been applied."""
+        self._latest_bytes = 0
+        self._note()
+
+    def note_compressed(self) -> None:
+        """Something of what is held takes less than it did."""
+        self._note()
 
     def note_pending(self, size_bytes: int) -> None:
         """Note what a watch holds of a line. Raises OverBudgetError if that is too much."""
@@ -268,19 +258,6 @@ class BudgetPart(Generic[T]):
     def end_watch(self) -> None:
         """A watch ended, and what it held of a line is gone."""
         self.pending_bytes = self._latest_bytes = 0
-        self._note()
-
-    def count_changed(self) -> None:
-        """Count what is held, unless little was noted since."""
-        if self._uncounted_bytes > _COUNT_PART_BYTES:
-            self.count()
-
-    def count(self) -> None:
-        """Count what is held."""
-        budget, store = self._budget, self._store
-        failed_bytes = sum(map(budget.size_of, store.decode_failures.values()))
-        self._held_bytes = budget.size_of_all(store.objects.values()) + failed_bytes + self._latest_bytes
-        self._uncounted_bytes = 0
         self._note()
 
     def _note(self) -> None:

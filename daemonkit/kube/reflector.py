@@ -175,7 +175,7 @@ class Reflector(Generic[T]):
         self._clock = clock
         self._rng = rng
         self._decoder = EventDecoder(kind, transform, limits_of(resource), kept)
-        self._store: Store[T] = Store()
+        self._store: Store[T] = Store(None if budget is None else budget.size_of)
         self.objects: Mapping[Key, T] = self._store.objects
         """The live objects, read only. Take a copy before the next await."""
         self.decode_failures: Mapping[Key, DecodeFailed] = self._store.decode_failures
@@ -252,6 +252,11 @@ class Reflector(Generic[T]):
         """Give back in steps what is held, after the end of `run`: references in circles would keep it for
         long."""
         yield from self._store.forget()
+
+    def note_compressed(self, value: T, less_bytes: int) -> None:
+        """An object takes so much less memory than it did; nothing happens if it is not held any more."""
+        if self._store.note_compressed(value, less_bytes) and self._budget_part is not None:
+            self._budget_part.note_compressed()
 
     async def run(self) -> None:
         """List and watch until cancelled."""
@@ -498,6 +503,8 @@ class Reflector(Generic[T]):
                         if at:
                             await asyncio.sleep(0)
                         await self._apply(lines[at : at + _SLICE_EVENTS])
+                    if self._budget_part is not None:
+                        self._budget_part.end_events()
                     # Until the next piece comes they would be held, and not be counted.
                     del lines
         finally:

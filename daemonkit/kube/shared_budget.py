@@ -25,9 +25,6 @@ class Member(Protocol):
     def counted_bytes(self) -> int:
         """That, and what is held for it elsewhere."""
 
-    def count(self) -> None:
-        """Count what is held, where that may be less than what was noted."""
-
     def end(self) -> None:
         """Give back what can be given back: somebody else has a claim to it."""
 
@@ -98,11 +95,6 @@ class SharedBudget:
         if self._is_within(self._open_bytes, more_bytes):
             return ""
         share = self.share_bytes
-        for each in self._members:
-            if each.counted_bytes > share:
-                each.count()
-        if self._is_within(self._open_bytes, more_bytes):
-            return ""
         if member.counted_bytes + more_bytes > share:
             return (
                 f"the memory of the process is used up: {member.counted_bytes >> 20} MiB of it are held for "

@@ -5,7 +5,7 @@ The resource version never goes back: a list from a cache that lags, or from a r
 deleted objects and their former owners. Such a list is refused whole.
 """
 
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Generic, TypeVar
 
@@ -122,9 +122,13 @@ class Store(Generic[T]):
 
     `decode_failures` holds the undecodable objects that exist, `undecodable` only their reasons. Their
     last known state is not served, as it may be wrong; callers can distinguish them from missing objects.
+    `size_of` gives the bytes of what is held; where that takes less later, `note_compressed` has to follow.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, size_of: Callable[[T | DecodeFailed], int] | None = None) -> None:
+        self._size_of = size_of
+        self.held_bytes = 0
+        """Of all that is held; 0 if that is not measured. Kept with each change: nothing is counted anew."""
         self._version = ""
         self._objects: dict[Key, T] = {}
         self._decode_failures: dict[Key, DecodeFailed] = {}
@@ -144,6 +148,7 @@ class Store(Generic[T]):
     def forget(self) -> Generator[None, None, None]:
         """Hold nothing: what was held ends in steps. The version stays: it is no new beginning."""
         yield from emptied(self._objects, self._decode_failures)
+        self.held_bytes = 0
 
     def replace(self, items: Iterable[Put[T] | Undecodable], version: str) -> list[Change[T]]:
         """Apply a whole list; return its changes, deletions first.
@@ -213,14 +218,13 @@ class Store(Generic[T]):
         for change in changes:
             match change:
                 case Added(key, value) | Modified(key, _, value):
-                    self._objects[key] = value
-                    self._decode_failures.pop(key, None)
+                    self._put(key, value)
                 case Deleted(key):
-                    self._objects.pop(key, None)
+                    self._pop(key)
                 case DecodeFailed(key):
-                    self._decode_failures[key] = change
+                    self._put_failure(key, change)
                 case UndecodableDeleted(key):
-                    self._decode_failures.pop(key, None)
+                    self._pop_failure(key)
 
     def take(self, version: str, changes: Iterable[Change[T]]) -> None:
         """Take over the changes of a `Replacement` that are left: what is held is the whole list now.
@@ -239,14 +243,11 @@ class Store(Generic[T]):
             case Put(value):
                 self._advance(value.metadata.resource_version)
                 key = key_of(value.metadata)
-                self._decode_failures.pop(key, None)
-                changes = _difference(key, self._objects.get(key), value)
-                self._objects[key] = value
-                return changes
+                return _difference(key, self._put(key, value), value)
             case Removed(metadata):
                 self._advance(metadata.resource_version)
                 key = key_of(metadata)
-                if self._decode_failures.pop(key, None) is not None:
+                if self._pop_failure(key) is not None:
                     return [UndecodableDeleted(key)]
                 return self._drop(key)
             case Undecodable(metadata):
@@ -254,12 +255,49 @@ class Store(Generic[T]):
                 key, failure = key_of(metadata), _decode_failed(event)
                 if self._decode_failures.get(key) == failure:
                     return []  # writing such an object again and again causes no work
-                self._decode_failures[key] = failure
+                self._put_failure(key, failure)
                 return [*self._drop(key), failure]
 
+    def note_compressed(self, value: T, less_bytes: int) -> bool:
+        """An object takes so much less than it did; returns whether it is held."""
+        is_held = self._objects.get(key_of(value.metadata)) is value
+        if is_held and self._size_of is not None:
+            self.held_bytes -= less_bytes
+        return is_held
+
     def _drop(self, key: Key) -> list[Change[T]]:
-        old = self._objects.pop(key, None)
+        old = self._pop(key)
         return [] if old is None else [Deleted(key, old)]
+
+    # What is held changes here alone, and its bytes with it.
+
+    def _put(self, key: Key, value: T) -> T | None:
+        """Returns the object that was there."""
+        old = self._objects.get(key)
+        self._objects[key] = value
+        if self._decode_failures:
+            self._pop_failure(key)
+        if self._size_of is not None:
+            self.held_bytes += self._size_of(value) - (0 if old is None else self._size_of(old))
+        return old
+
+    def _pop(self, key: Key) -> T | None:
+        old = self._objects.pop(key, None)
+        if old is not None and self._size_of is not None:
+            self.held_bytes -= self._size_of(old)
+        return old
+
+    def _put_failure(self, key: Key, failure: DecodeFailed) -> None:
+        self._pop_failure(key)
+        self._decode_failures[key] = failure
+        if self._size_of is not None:
+            self.held_bytes += self._size_of(failure)
+
+    def _pop_failure(self, key: Key) -> DecodeFailed | None:
+        old = self._decode_failures.pop(key, None)
+        if old is not None and self._size_of is not None:
+            self.held_bytes -= self._size_of(old)
+        return old
 
     def _advance(self, version: str) -> None:
         self._refuse_older(version)

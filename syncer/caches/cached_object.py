@@ -216,11 +216,17 @@ class CachedObject:
         """The keys of the `data` of a ConfigMap or Secret; the values are passed over."""
         return (deep_json.decode(_DATA, self.body).data or {}).keys()
 
-    def compress(self) -> None:
-        """Keep less of it in memory. Only for kinds whose `body` has no other reader than `load`."""
-        if not self._is_compressed:
-            self.body = pod_bodies.compressed(self.body)
-            self._is_compressed = True
+    def compress(self) -> int:
+        """Keep less of it in memory; returns how much less.
+
+        Only for kinds whose `body` has no other reader than `load`.
+        """
+        if self._is_compressed:
+            return 0
+        before_bytes = len(self.body)
+        self.body = pod_bodies.compressed(self.body)
+        self._is_compressed = True
+        return before_bytes - len(self.body)
 
 
 class _EventSeries(msgspec.Struct, frozen=True, rename="camel"):

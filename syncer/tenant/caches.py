@@ -97,6 +97,10 @@ class TenantCaches:
         for reflector in (*self.reflectors.values(), self.nodes):
             yield from reflector.forget()
 
+    def note_compressed(self, kind: str, cached: CachedObject, less_bytes: int) -> None:
+        """A tenant's object takes so much less memory than it did."""
+        self.reflectors[kind].note_compressed(cached, less_bytes)
+
     async def wait_synced(self) -> None:
         for reflector in (*self.reflectors.values(), self.nodes):
             await reflector.synced.wait()

@@ -25,6 +25,7 @@ _BATCH = 500
 class CachedPairs(Protocol):
     """The part of `TenantCaches` that is needed here."""
 
+    def note_compressed(self, kind: str, cached: CachedObject, less_bytes: int) -> None: ...
     def of_tenant(self, item: SyncKey) -> CachedObject | None: ...
     def pair(self, item: SyncKey) -> Pair[CachedObject]: ...
     def note_unverified(self, kind: str) -> None: ...
@@ -57,12 +58,12 @@ class VerifiedPairs:
                 self._event_copied(found)
             return
         if found is not None and found.version == super_version:
-            _note_rest(item[0], found)
+            _compress(item[0], found)
         else:
             found = None
         if cached is not None and cached.version == tenant_version:
             cached.verified_with = super_version
-            _note_rest(item[0], cached)
+            self._note_rest(item[0], cached)
             if found is None:
                 self._caches.note_unverified(item[0])
         elif tenant_version:
@@ -75,7 +76,7 @@ class VerifiedPairs:
         assumed = self._assumed.pop(item, None)
         if assumed is not None and value is not None and assumed[0] == value.version and not is_relisting:
             value.verified_with = assumed[1]
-            _note_rest(item[0], value)
+            self._note_rest(item[0], value)
 
     def super_changed(self, item: SyncKey, version: str, *, is_relisting: bool) -> None:
         """The super object became this version; empty if it is gone or cannot be read.
@@ -112,6 +113,11 @@ class VerifiedPairs:
         """Neither side has the object any more."""
         self._assumed.pop(item, None)
 
+    def _note_rest(self, kind: str, cached: CachedObject) -> None:
+        """Both sides agree, so the tenant's object is seldom read from now on."""
+        if less_bytes := _compress(kind, cached):
+            self._caches.note_compressed(kind, cached, less_bytes)
+
     async def skip_events(self, before: str) -> None:
         """Count Events as copied that last occurred before a time, as `last_observed` has it.
 
@@ -126,7 +132,5 @@ class VerifiedPairs:
                 self._event_copied(found)
 
 
-def _note_rest(kind: str, cached: CachedObject) -> None:
-    """Both sides agree, so the object is seldom read from now on."""
-    if kind in _COMPRESSED:
-        cached.compress()
+def _compress(kind: str, cached: CachedObject) -> int:
+    return cached.compress() if kind in _COMPRESSED else 0

@@ -338,7 +338,6 @@ async def test_nothing_is_left_in_the_budget_of_the_process() -> None:
     assert (process.total_bytes(), one.held_bytes) == (111_100, 111_100)
     one.note_waiting(-100)
     part.end_watch()
-    part.count()
     assert (process.total_bytes(), one.held_bytes) == (100_000, 100_000)
     one.close()
     one.note_received(-100_000)
@@ -360,8 +359,42 @@ async def test_events_that_are_still_to_be_applied_are_counted() -> None:
     one = shared(SharedBudget(64 << 20))
     part = one.part(Store())
     part.note_events(10_000)
-    one.count()
     assert one.held_bytes == 10_000
-    part.end_watch()
-    part.count()
+    part.note_events(5_000)
+    assert one.held_bytes == 5_000
+    part.end_events()
     assert one.held_bytes == 0
+    part.note_events(5_000)
+    part.end_watch()
+    assert one.held_bytes == 0
+
+
+@pytest.mark.parametrize("count", [100, 1_000, 5_000])
+async def test_no_step_looks_at_all_that_is_held(count: int) -> None:
+    """Whatever a tenant holds, and whether it is too much: of no change more than its own objects."""
+    measured = 0
+
+    def size_of(each: ConfigMap) -> int:
+        nonlocal measured
+        measured += 1
+        return 0
+
+    limit_bytes = (count + 10) * OBJECT_BYTES
+    held: ByteBudget[ConfigMap] = ByteBudget(limit_bytes, size_of, shared=SharedBudget(64 << 20))
+    one, other = ReflectorEnvironment(budget=held), ReflectorEnvironment(budget=held)
+    for number in range(count):
+        one.put(f"{number}")
+    async with one.running(), other.running():
+        await one.reflector.synced.wait()
+        await asyncio.sleep(1)
+        measured = 0
+        for number in range(20):
+            other.put(f"{number}", text="x" * 1_000)
+            one.delete(f"{number}")
+            await asyncio.sleep(0.01)
+        assert 0 < measured < 100
+        for number in range(40):
+            other.put(f"more-{number}", text="x" * 1_000)
+        await asyncio.sleep(1)
+        assert "take more than" in reason(other) or count > 1_000
+        assert measured < 1_000 if count > 1_000 else measured < 500

@@ -10,13 +10,12 @@ MIB = 1 << 20
 
 
 class _Member:
-    """One server. `actual` is what a count finds of what was noted; `elsewhere` cannot be given back."""
+    """One server. `elsewhere` cannot be given back."""
 
     def __init__(self, budget: SharedBudget, counted_bytes: int = 0, elsewhere_bytes: int = 0) -> None:
         self._budget = budget
         self._elsewhere_bytes = elsewhere_bytes
         self.held_bytes = 0
-        self.actual_bytes: int | None = None
         self.ends = 0
         budget.join(self)
         self.hold(counted_bytes)
@@ -28,10 +27,6 @@ class _Member:
     def hold(self, size_bytes: int) -> None:
         self._budget.held_changed(size_bytes - self.held_bytes)
         self.held_bytes = size_bytes
-
-    def count(self) -> None:
-        if self.actual_bytes is not None:
-            self.hold(self.actual_bytes)
 
     def end(self) -> None:
         """What is held is given back later."""
@@ -77,14 +72,6 @@ def test_what_cannot_be_given_back_ends_nobody() -> None:
     below, honest = _Member(budget, 0, 150 * MIB), _Member(budget, MIB)
     assert budget.refusal(honest, MIB) == ""
     assert below.ends == 0
-
-
-def test_bytes_given_back_are_counted_first() -> None:
-    budget = SharedBudget(160 * MIB)
-    shrunk, honest = _Member(budget, 159 * MIB), _Member(budget, MIB)
-    shrunk.actual_bytes = 10 * MIB
-    assert budget.refusal(shrunk, MIB) == ""
-    assert (shrunk.ends, shrunk.counted_bytes, honest.ends) == (0, 10 * MIB, 0)
 
 
 def test_what_is_held_for_nobody_leaves_less() -> None:

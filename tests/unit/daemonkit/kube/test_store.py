@@ -224,3 +224,59 @@ def test_what_a_store_holds_is_forgotten_in_steps() -> None:
     changes_of(store, "1", *(thing(f"a{number}", "1") for number in range(3 * AT_ONCE)))
     assert most_in_a_step(store.forget(), lambda: -len(store.objects)) == AT_ONCE
     assert (dict(store.objects), store.version) == ({}, "1")
+
+
+class _Sized:
+    """An object of so many bytes, which may be fewer later."""
+
+    def __init__(self, name: str, version: int, size_bytes: int) -> None:
+        self.metadata = ObjectMeta(name=name, namespace="n", uid="u", resource_version=str(version))
+        self.size_bytes = size_bytes
+
+
+def _size_of(item: _Sized | DecodeFailed) -> int:
+    return item.size_bytes
+
+
+_CHANGES = st.lists(
+    st.tuples(
+        st.sampled_from(["put", "put again", "remove", "unreadable", "shrink", "shrink", "list"]),
+        st.sampled_from("abc"),
+        st.integers(1, 9),
+    ),
+    max_size=40,
+)
+
+
+@given(_CHANGES)
+def test_bytes_are_those_of_what_is_held(steps: list[tuple[str, str, int]]) -> None:
+    """In every order, also of objects that shrink when they are held no more."""
+    store: Store[_Sized] = Store(_size_of)
+    made = [_Sized("a", 0, 5)]
+    held: list[_Sized | DecodeFailed]
+    for version, (what, name, size_bytes) in enumerate(steps, 1):
+        value = _Sized(name, version, size_bytes)
+        unreadable = Undecodable(value.metadata, "odd", size_bytes=size_bytes)
+        if what == "put again":  # the version that is there, in another event
+            value = _Sized(name, int(store.version or 0), size_bytes)
+        match what:
+            case "put" | "put again":
+                made.append(value)
+                store.apply(Put(value))
+            case "remove":
+                store.apply(Removed(value.metadata))
+            case "unreadable":
+                store.apply(unreadable)
+            case "list":
+                made.append(value)
+                store.replace([Put(value), *([unreadable] if size_bytes > 5 else [])], str(version))
+            case "shrink":
+                one = made[size_bytes % len(made)]
+                less_bytes = one.size_bytes // 2
+                one.size_bytes -= less_bytes
+                store.note_compressed(one, less_bytes)
+        held = [*store.objects.values(), *store.decode_failures.values()]
+        assert store.held_bytes == sum(map(_size_of, held))
+    for _ in store.forget():
+        pass
+    assert store.held_bytes == 0

@@ -90,3 +90,21 @@ async def test_what_comes_and_goes_is_counted_while_it_waits() -> None:
         assert session.memory.budget.held_bytes == before + 50 * QUEUED_BYTES
         await asyncio.sleep(10)
         assert session.memory.budget.held_bytes == before
+
+
+async def test_what_is_held_is_what_the_budget_has() -> None:
+    """Also of pods that are compressed once both sides agree, and change, and go."""
+    async with synced_tenant(*(objects.pod(f"p{number}") for number in range(10))) as (world, plane):
+        session = _session(world)
+        for number in range(6):
+            pod = plane.storage.get(PODS, "web", f"p{number}")
+            pod["metadata"].setdefault("annotations", {})["mark"] = "x" * 5_000
+            plane.storage.put(PODS, pod)
+        await asyncio.sleep(10)
+        plane.cluster.delete(PODS, "web", "p0")
+        await asyncio.sleep(60)
+        reflectors = (*session.caches.reflectors.values(), session.caches.nodes)
+        values = [each for reflector in reflectors for each in reflector.objects.values()]
+        assert sum(each._is_compressed for each in values) == 9
+        budget = session.memory.budget
+        assert budget.held_bytes == sum(map(budget.size_of, values))

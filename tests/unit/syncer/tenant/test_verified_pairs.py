@@ -33,6 +33,9 @@ class _Caches:
     def note_unverified(self, _: str) -> None:
         self.notes += 1
 
+    def note_compressed(self, kind: str, cached: CachedObject, less_bytes: int) -> None:
+        """Nothing is counted here."""
+
     def of_tenant(self, _: SyncKey) -> CachedObject | None:
         return self.tenant
 
