@@ -55,7 +55,11 @@ class TokenCounts(msgspec.Struct):
 
 
 class _TenantTokens(msgspec.Struct, eq=False):
-    """`number` differs from that of an earlier tenant with the same key."""
+    """`number` differs from that of an earlier tenant with the same key.
+
+    `changes` is how often there was a record for another pod, or other tokens. `orphans_state` is with what
+    state of the caches, and with how many changes, all records were found to have a pod.
+    """
 
     key: str
     number: int
@@ -65,6 +69,8 @@ class _TenantTokens(msgspec.Struct, eq=False):
     in_flight: int = 0
     backoff: TenantBackoff = msgspec.field(default_factory=TenantBackoff)
     tasks: set[asyncio.Task[None]] = msgspec.field(default_factory=set)
+    changes: int = 0
+    orphans_state: tuple[object, int] | None = None
 
 
 class TokenIssuer:
@@ -153,6 +159,7 @@ class TokenIssuer:
             record = tenant.records[found.uid] = PodRecord(found, uid_of(secret))
         elif not record.take_over(found, uid_of(secret)):
             return
+        tenant.changes += 1
         self._schedule_renewal(tenant, record)
 
     def secret_gone(self, secret: Object) -> None:
@@ -171,25 +178,32 @@ class TokenIssuer:
             self._schedule(tenant, record, 0.0)
 
     def remove_orphans(
-        self, key: str, may_have_pod: Callable[[PodTokens], bool]
+        self, key: str, may_have_pod: Callable[[PodTokens], bool], state: object = None
     ) -> Generator[None, None, int]:
         """Delete in steps the Secrets of pods that have no super pod for sure; return how many.
 
         Young ones stay: those of a pod that was made with a node are issued before its super pod is there.
-        Fit for each patrol.
+        Fit for each patrol: with an equal `state`, by which `may_have_pod` answers, none is looked at again
+        once all had pods.
         """
         tenant = self._tenants.get(key)
         if tenant is None:
             return 0
+        if state is not None and tenant.orphans_state == (state, tenant.changes):
+            return 0
         last_s, count, step = self._wall() - ORPHAN_AGE_S, 0, WorkStep()
+        begun, is_settled = (state, tenant.changes), True
         for uid, record in list(tenant.records.items()):
             is_current = self._is_served(tenant) and tenant.records.get(uid) is record
             is_old = not record.is_leaving and record.issued_s < last_s
-            if is_current and is_old and not may_have_pod(record.pod):
+            if not (is_current and is_old):
+                is_settled = False
+            elif not may_have_pod(record.pod):
                 self.pod_gone(key, uid)
                 count += 1
             if step.count():
                 yield
+        tenant.orphans_state = begun if is_settled and not count else None
         return count
 
     # ---- What the engine asks
@@ -225,6 +239,7 @@ class TokenIssuer:
         self.counts.issued += len(issued)
         if self._is_served(tenant):
             record = tenant.records[action.uid] = PodRecord(pod, secret_uid)
+            tenant.changes += 1
             self._schedule_renewal(tenant, record)
         return None
 

@@ -91,7 +91,8 @@ class TokenSync:
             found = session.caches.of_super(item)
             return found is not None and found.tenant_uid == pod.uid
 
-        yield from self.issuer.remove_orphans(session.tenant.key, may_have_pod)
+        state = session.caches.state_of("Pod")
+        yield from self.issuer.remove_orphans(session.tenant.key, may_have_pod, state)
 
     def detach(self, session: TenantSession) -> Generator[None, None, None]:
         """A tenant is not synced any more: its tokens are forgotten at once, and what was held in steps."""
