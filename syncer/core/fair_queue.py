@@ -6,7 +6,8 @@ turns by weight. So a tenant with many items, or with failing ones, or with an A
 its own items alone.
 
 What a patrol finds has a low priority, as client-go's informers mark what an initial list brings: a tenant's
-changes pass it. So a change that comes in a restart does not wait for a comparison of all that is there.
+changes pass it, and few of it are in flight. So a change that comes in a restart does not wait for a
+comparison of all that is there.
 
 An item is *ready* in its tenant's FIFO, *delayed* until its time, or *in flight*. It is *dirty* from `add`
 to `get`: an item that is added in flight becomes ready again after `done`. That the tenant's FIFO is gone by
@@ -36,10 +37,15 @@ MAX_PASSED = 10
 
 
 class FairQueueSettings(msgspec.Struct, frozen=True):
-    """`max_in_flight` is for one tenant. It is as many requests as a hanging API server can keep open."""
+    """`max_in_flight` is for one tenant. It is as many requests as a hanging API server can keep open.
+
+    `max_low_in_flight` of these may be of low priority: each change waits behind what its tenant has in
+    flight. With two one is planned while the other waits for an API server.
+    """
 
     max_in_flight: int = 10
     retry: RetrySettings = msgspec.field(default_factory=RetrySettings)
+    max_low_in_flight: int = 2
 
 
 class Delivery(NamedTuple, Generic[T]):
@@ -65,28 +71,53 @@ class Depths(NamedTuple):
 class _SubQueue(Generic[T]):
     """A tenant's items."""
 
-    __slots__ = ("delayed", "dirty", "in_flight", "is_waiting", "low_priority", "name", "passed", "ready")
+    __slots__ = (
+        "delayed",
+        "dirty",
+        "in_flight",
+        "is_waiting",
+        "low_in_flight",
+        "low_priority",
+        "max_low_in_flight",
+        "name",
+        "passed",
+        "ready",
+    )
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, max_low_in_flight: int) -> None:
         self.name = name
+        self.max_low_in_flight = max_low_in_flight
         self.ready: deque[T] = deque()
         self.low_priority: OrderedDict[T, None] = OrderedDict()  # ready too, in their own order
         self.passed = 0  # how many of `ready` were delivered in a row while some of `low_priority` waited
         self.dirty: dict[T, float] = {}  # when it was added, oldest first
         self.in_flight: set[T] = set()
+        self.low_in_flight: set[T] = set()  # of these
         self.delayed: dict[T, _Delayed[T]] = {}
-        self.is_waiting = False  # for a turn: it has items ready, and room in flight
+        self.is_waiting = False  # for a turn: `has_next`, and room in flight
 
-    def has_ready(self) -> bool:
-        return bool(self.ready or self.low_priority)
+    def has_next(self) -> bool:
+        return bool(self.ready) or self._has_next_low()
 
-    def pop(self) -> T:
-        """Take the next one of what is ready."""
-        if self.low_priority and (not self.ready or self.passed == MAX_PASSED):
+    def _has_next_low(self) -> bool:
+        return bool(self.low_priority) and len(self.low_in_flight) < self.max_low_in_flight
+
+    def take(self) -> T:
+        """The next one of what is ready, which is in flight then."""
+        if self._has_next_low() and (not self.ready or self.passed >= MAX_PASSED):
             self.passed = 0
-            return self.low_priority.popitem(last=False)[0]
-        self.passed = self.passed + 1 if self.low_priority else 0
-        return self.ready.popleft()
+            item = self.low_priority.popitem(last=False)[0]
+            self.low_in_flight.add(item)
+        else:
+            self.passed = self.passed + 1 if self.low_priority else 0
+            item = self.ready.popleft()
+        self.in_flight.add(item)
+        return item
+
+    def end(self, item: T) -> None:
+        """An item is in flight no longer."""
+        self.in_flight.remove(item)
+        self.low_in_flight.discard(item)
 
     def take_all(self) -> tuple[Holder, ...]:
         """What holds all items but those in flight; these are left."""
@@ -112,6 +143,7 @@ class FairQueue(Generic[T]):
 
     def __init__(self, settings: FairQueueSettings) -> None:
         self._max_in_flight = settings.max_in_flight
+        self._max_low_in_flight = settings.max_low_in_flight
         self._retries: RetryBackoff[tuple[T, Hashable]] = RetryBackoff(settings.retry)
         self._turns: WeightedRoundRobin[str] = WeightedRoundRobin()
         self._sub_queues: dict[str, _SubQueue[T]] = {}
@@ -168,7 +200,7 @@ class FairQueue(Generic[T]):
             return
         found = self._sub_queues.get(tenant)
         if found is None:
-            found = self._sub_queues[tenant] = _SubQueue(tenant)
+            found = self._sub_queues[tenant] = _SubQueue(tenant, self._max_low_in_flight)
         self._add(found, item, now_s, is_low_priority=is_low_priority)
 
     def add_after(self, tenant: str, item: T, delay_s: float, now_s: float) -> None:
@@ -180,7 +212,7 @@ class FairQueue(Generic[T]):
             return
         found = self._sub_queues.get(tenant)
         if found is None:
-            found = self._sub_queues[tenant] = _SubQueue(tenant)
+            found = self._sub_queues[tenant] = _SubQueue(tenant, self._max_low_in_flight)
         self._delay(found, item, now_s + delay_s)
 
     def retry(
@@ -225,10 +257,9 @@ class FairQueue(Generic[T]):
         if tenant is None:
             return None
         found = self._sub_queues[tenant]
-        item = found.pop()
-        found.in_flight.add(item)
+        item = found.take()
         self._in_flight += 1
-        found.is_waiting = found.has_ready() and len(found.in_flight) < self._max_in_flight
+        found.is_waiting = found.has_next() and len(found.in_flight) < self._max_in_flight
         self._turns.take_turn(found.is_waiting)
         return Delivery(tenant, item, found.dirty.pop(item))
 
@@ -247,16 +278,14 @@ class FairQueue(Generic[T]):
         found = self._sub_queues.get(tenant)
         if found is None or item not in found.in_flight:
             return
-        found.in_flight.remove(item)
+        found.end(item)
         self._in_flight -= 1
         if item in found.dirty:
             found.ready.append(item)
-        if found.has_ready():
-            if not found.is_waiting:
-                found.is_waiting = True
-                self._turns.add(tenant)
-        elif found.is_at_rest():
+        if found.is_at_rest():
             self._drop(found)
+        else:
+            self._have_turn(found)
 
     def remove_tenant(self, tenant: str) -> tuple[Holder, ...]:
         """Forget what a tenant has, and its weight. Returns what held it, to be emptied in steps.
@@ -284,18 +313,22 @@ class FairQueue(Generic[T]):
 
     def _add(self, found: _SubQueue[T], item: T, now_s: float, *, is_low_priority: bool = False) -> None:
         if item in found.dirty:
-            if not is_low_priority and item in found.low_priority:
-                del found.low_priority[item]
-                found.ready.append(item)
-            return
-        found.dirty[item] = now_s
-        if item in found.in_flight:
-            return
+            if is_low_priority or item not in found.low_priority:
+                return
+            del found.low_priority[item]
+        else:
+            found.dirty[item] = now_s
+            if item in found.in_flight:
+                return
         if is_low_priority:
             found.low_priority[item] = None
         else:
             found.ready.append(item)
-        if not found.is_waiting and len(found.in_flight) < self._max_in_flight:
+        self._have_turn(found)
+
+    def _have_turn(self, found: _SubQueue[T]) -> None:
+        """Let a tenant wait for its turn if one of its items may be in flight."""
+        if not found.is_waiting and found.has_next() and len(found.in_flight) < self._max_in_flight:
             found.is_waiting = True
             self._turns.add(found.name)
 

@@ -61,6 +61,22 @@ def test_changes_without_end_do_not_starve_a_patrol() -> None:
     assert [order.index("a/found-1"), order.index("a/found-2")] == [10, 21]
 
 
+def test_changes_find_little_of_a_patrol_in_flight() -> None:
+    """After a restart each change waited behind sixteen comparisons of its tenant, at each of its steps."""
+    queue = fair_queue()
+    for number in range(5):
+        queue.add("a", f"found-{number}", 0.0, is_low_priority=True)
+    assert get_all(queue) == ["a/found-0", "a/found-1"]
+    assert not queue.has_ready
+    queue.add("a", "change", 1.0)
+    queue.add("a", "found-4", 1.0)  # it changed, too
+    assert get_all(queue) == ["a/change", "a/found-4"]
+    queue.done("a", "change")
+    assert get_all(queue) == []
+    queue.done("a", "found-1")
+    assert get_all(queue) == ["a/found-2"]
+
+
 def test_an_item_in_flight_comes_again_at_its_usual_priority() -> None:
     queue = fair_queue()
     queue.add("a", "changing", 0.0)

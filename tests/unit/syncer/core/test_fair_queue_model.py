@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from syncer.core.fair_queue import MAX_PASSED, Depths, FairQueue, FairQueueSettings
 from syncer.core.retry_backoff import RetryBackoff, RetrySettings
 
-MAX_IN_FLIGHT = 2
+MAX_IN_FLIGHT, MAX_LOW_IN_FLIGHT = 2, 1
 WEIGHTS = (1, 2, 5)
 RETRY = RetrySettings(first_s=1.0, longest_s=8.0, burst=1.0, per_s=0.25)
 
@@ -29,14 +29,19 @@ class TenantModel:
         self.passed = 0
         self.dirty: dict[str, float] = {}
         self.in_flight: set[str] = set()
+        self.low_in_flight: set[str] = set()
         self.delayed: dict[str, tuple[float, int]] = {}
         self.retries: RetryBackoff[str] = RetryBackoff(RETRY)
         # What each other tenant has got since this one has waited for its turn.
         self.passed_by: Counter[str] = Counter()
 
     @property
+    def has_low(self) -> bool:
+        return bool(self.low_priority) and len(self.low_in_flight) < MAX_LOW_IN_FLIGHT
+
+    @property
     def is_waiting(self) -> bool:
-        return bool(self.ready or self.low_priority) and len(self.in_flight) < MAX_IN_FLIGHT
+        return (bool(self.ready) or self.has_low) and len(self.in_flight) < MAX_IN_FLIGHT
 
     @property
     def depths(self) -> Depths:
@@ -56,11 +61,12 @@ class TenantModel:
 
     def next_item(self) -> str:
         """Changes first, but for one in so many."""
-        if self.ready and (not self.low_priority or self.passed < MAX_PASSED):
+        if self.ready and (not self.has_low or self.passed < MAX_PASSED):
             self.passed = self.passed + 1 if self.low_priority else 0
             return self.ready.pop(0)
         self.passed = 0
-        return self.low_priority.pop(0)
+        self.low_in_flight.add(item := self.low_priority.pop(0))
+        return item
 
     def add_after(self, item: str, due_s: float, number: int) -> None:
         if item not in self.delayed or due_s < self.delayed[item][0]:
@@ -86,7 +92,7 @@ class FairQueueMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.queue: FairQueue[str] = FairQueue(FairQueueSettings(MAX_IN_FLIGHT, RETRY))
+        self.queue: FairQueue[str] = FairQueue(FairQueueSettings(MAX_IN_FLIGHT, RETRY, MAX_LOW_IN_FLIGHT))
         self.now_s = 0.0
         self.number = 0
         self.tenants = {name: TenantModel() for name in ("a", "b", "c")}
@@ -151,6 +157,7 @@ class FairQueueMachine(RuleBasedStateMachine):
         found = self.tenants[tenant]
         if item in found.in_flight:
             found.in_flight.remove(item)
+            found.low_in_flight.discard(item)
             if item in found.dirty:
                 found.ready.append(item)
 
@@ -180,6 +187,7 @@ class FairQueueMachine(RuleBasedStateMachine):
             if not each.is_waiting:
                 each.passed_by.clear()
             assert len(each.in_flight) <= MAX_IN_FLIGHT
+            assert len(each.low_in_flight) <= MAX_LOW_IN_FLIGHT
             for item in ("one", "two", "three", "four"):
                 assert self.queue.failures(name, item) == each.retries.failures(name, item)
 
