@@ -45,6 +45,8 @@ class SharedBudget:
         self._member_bytes = member_bytes
         self._members: dict[Member, None] = {}
         self._held_bytes = 0
+        self.refusals = 0
+        """How often members noted that they were given no more, by this limit or by their own."""
 
     def join(self, member: Member) -> None:
         """Count a member. It holds nothing yet."""

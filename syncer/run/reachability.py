@@ -20,7 +20,8 @@ REPORT_AFTER_S = 10.0
 class Reachability:
     """`report` is called with a session, one of the REASONS and why; with an empty text once that is over.
 
-    `was_reported` says whether an earlier process has reported a tenant for a reason.
+    `was_reported` says whether an earlier process has reported a tenant for a reason. `changes` gives another
+    value after each change by which a tenant may fail, or fail no more.
     """
 
     def __init__(
@@ -29,20 +30,26 @@ class Reachability:
         report: Callable[[TenantSession, str, str], None],
         was_reported: Callable[[TenantSession, str], bool],
         *,
+        changes: Callable[[], object] = object,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._sessions = sessions
         self._report = report
         self._was_reported = was_reported
+        self._changes = changes
         self._clock = clock
+        self._quiet: tuple[object, list[TenantSession]] | None = None
         self._since: dict[TenantSession, float] = {}
         self._reported: dict[TenantSession, str] = {}
         self._judged: set[TenantSession] = set()
 
     def poll(self) -> None:
         """Look at each tenant once. Call it each second."""
+        state = self._changes(), list(self._sessions.values())
+        if state == self._quiet:
+            return  # none failed, and nothing has changed: a thousand tenants are not looked at each second
         now = self._clock()
-        sessions = set(self._sessions.values())
+        sessions = set(state[1])
         self._judged &= sessions
         for ended in (self._since.keys() | self._reported.keys()) - sessions:
             self._since.pop(ended, None)
@@ -62,6 +69,8 @@ class Reachability:
             elif session.caches.has_synced:
                 self._since.pop(session, None)
                 self._end_others(session, None)
+        is_quiet = not (self._since or self._reported) and self._judged.issuperset(sessions)
+        self._quiet = state if is_quiet else None
 
     def _is_settled(self, session: TenantSession) -> bool:
         """Whether nothing is to be ended of a tenant that can be read: of most, each second."""

@@ -102,10 +102,10 @@ class StatusReport:
                 reasons.append(lines[-1])
         waited_for = 0
         for each in self._attachments.by_source.values():
-            line, is_waited_for = _tenant_line(each)
-            if line:
+            if each.session is None or not each.session.is_attached:  # few: it is asked each second
+                line, is_waited_for = _tenant_line(each)
                 lines.append(line)
-            waited_for += is_waited_for
+                waited_for += is_waited_for
         if waited_for:
             reasons.append(f"{waited_for} tenants not synced")
         if self._memory.is_overcommitted:
@@ -307,8 +307,6 @@ def _tenant_line(each: Attachment) -> tuple[str, bool]:
         problem = each.problem
         key = "" if problem is None else problem.key
         return f"tenant {key}: {'' if problem is None else problem.message}", False
-    if session.is_attached:
-        return "", False
     failure = session.caches.failure
     if failure is not None:
         fault = TENANT.fault(failure.cause, failure.message, failure.server)

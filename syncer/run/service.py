@@ -12,6 +12,7 @@ from daemonkit.fairness.emptying import emptied
 from daemonkit.fairness.steps import in_steps
 from daemonkit.fairness.weighted_round_robin import MAX_WEIGHT
 from daemonkit.kube.reflector import Reflector
+from daemonkit.kube.reflector_log import FailureLog
 from daemonkit.kube.shared_budget import SharedBudget
 from daemonkit.run.daemon_shell import DaemonShell, freeze_heap
 from daemonkit.run.lifecycle import Lifecycle
@@ -166,6 +167,7 @@ class SyncerService:
             self._attachments.sessions,
             self._conditions.note_reachability,
             lambda session, reason: self._conditions.has(session.virtual_cluster, reason),
+            changes=lambda: (FailureLog.changes, self._memory.refusals),
             clock=self._outside.monotonic,
         )
         self._orphans = self._make_orphans()

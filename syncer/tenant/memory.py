@@ -63,6 +63,7 @@ class TenantMemory:
 
         What was refused is given back and tried again, so that the failure itself comes and goes.
         """
+        self._shared.refusals += 1
         self._problem = Failure(text, self._clock(), 0, Cause.OTHER, "")
 
     def close(self) -> None:

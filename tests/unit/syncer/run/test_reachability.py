@@ -10,16 +10,23 @@ from syncer.tenant.session import TenantSession
 
 class FakeSession:
     def __init__(self) -> None:
-        self.failure: Failure | None = None
+        self.found: Failure | None = None
         self.has_synced = True
         self.caches = self
         self.memory = self
         self.problem: str | None = None
+        self.looks = 0
+
+    @property
+    def failure(self) -> Failure | None:
+        self.looks += 1
+        return self.found
 
 
 class ReachabilityEnvironment:
     def __init__(self, *was_reported: str) -> None:
         self.now = 0.0
+        self.changes = 0
         self.reports: list[tuple[str, str]] = []
         self.session = FakeSession()
         self.sessions = {"t-acme": cast("TenantSession", self.session)}
@@ -27,13 +34,16 @@ class ReachabilityEnvironment:
             self.sessions,
             lambda _, reason, message: self.reports.append((reason, message)),
             lambda _, reason: reason in was_reported,
+            changes=lambda: self.changes,
             clock=lambda: self.now,
         )
 
     def poll_at(self, now: float, failure: str = "", *, is_memory: bool = False) -> list[tuple[str, str]]:
         self.now = now
         self.session.problem = failure if is_memory else None
-        self.session.caches.failure = Failure(failure, now) if failure else None
+        failing = Failure(failure, now) if failure else None
+        self.changes += self.session.found != failing
+        self.session.found = failing
         self.reachability.poll()
         found, self.reports = self.reports, []
         return found
@@ -98,3 +108,28 @@ def test_another_reason_of_an_earlier_process_ends() -> None:
         ("NotReachable", ""),
         ("OutOfMemory", "no memory"),
     ]
+
+
+def test_who_does_not_fail_is_not_looked_at_each_second() -> None:
+    environment = ReachabilityEnvironment()
+    for second in range(10):
+        assert environment.poll_at(float(second)) == []
+    assert environment.session.looks == 1
+    # A tenant that comes is looked at until it has synced.
+    added = FakeSession()
+    added.has_synced = False
+    environment.sessions["t-other"] = cast("TenantSession", added)
+    environment.poll_at(11.0)
+    added.has_synced = True
+    environment.poll_at(12.0)
+    environment.poll_at(13.0)
+    assert added.looks == 2
+    # One that fails is looked at until it is over, whatever changes.
+    looks = environment.session.looks
+    assert environment.poll_at(20.0, "connect") == []
+    environment.session.found = Failure("connect", 20.0)
+    for second in range(21, 31):
+        environment.now = float(second)
+        environment.reachability.poll()
+    assert environment.reports == [("NotReachable", "connect")]
+    assert environment.session.looks == looks + 11

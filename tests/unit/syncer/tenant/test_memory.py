@@ -22,6 +22,7 @@ def test_a_tenant_without_memory_is_failed_for_a_while() -> None:
     with pytest.raises(OverBudgetError):
         one.budget.note_received(15 * MIB)
     assert _reason(one).startswith("the memory of the process is used up: 17 MiB of it are held")
+    assert shared.refusals == 1  # who looks at tenants that fail looks again
     assert one.refusal(MIB) == _reason(one)
     one.budget.note_received(-15 * MIB)
     now = REMEMBERED_S + 1.0
