@@ -321,6 +321,7 @@ class Service:
         self._pages.close()
         if self._saved is not None:
             await self._saved.close()
+        await self._poller.abort_all()
         self._poller.stop()
         self._audit_log.close()
         await self._shell.stop()

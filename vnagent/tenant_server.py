@@ -60,7 +60,7 @@ class TenantServer:
         """Give connections that were accepted the time to send a first request, or the rest of one."""
         poller = self._state.poller
         deadline = poller.now + FIRST_REQUEST_S
-        while len(self._handshakes) or self._state.has_awaited_requests:
+        while len(self._handshakes) or await self._state.has_awaited_requests():
             if poller.now >= deadline:
                 return
             await asyncio.sleep(_POLL_S)

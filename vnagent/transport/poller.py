@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
 from functools import partial
+from typing import TypeVar
 
 from daemonkit.fairness.scheduler import Account, TenantScheduler
 from daemonkit.fairness.turns import HELD_SLICES
@@ -41,6 +42,12 @@ EXCHANGE_S = 0.001
 CHECKED_PARTS = 64
 # What a tenant may owe. A longer pause is one that its clients notice.
 MAX_DEBT_S = 0.01
+# For how long connections and tunnels are looked at and end in one iteration of the loop. A look takes 2 us,
+# an end 0.04 ms, and up to 0.17 ms for a tunnel. Ten thousand connections have ended after some thirty
+# iterations.
+ENDING_S = 0.015
+
+Ending = TypeVar("Ending")
 
 
 class PolledSocket(ABC):
@@ -479,6 +486,20 @@ class SocketPoller:
         """Whether another tenant than this one has connections."""
         return self.tenant_count > (1 if tenant in self._groups else 0)
 
+    async def end_each(self, left: list[Ending], end: Callable[[Ending], object]) -> None:
+        """Call `end` for each, for ENDING_S in one iteration of the loop. The list is empty then."""
+        clock = self.clock
+        while left:
+            until_s = clock() + ENDING_S
+            end(left.pop())
+            while left and clock() < until_s:
+                end(left.pop())
+            await asyncio.sleep(0)
+
+    async def abort_all(self) -> None:
+        """Close all sockets at once, in steps: what `stop` would do in one."""
+        await self.end_each(list(self.by_fd.values()), _abort)
+
     async def wait_closed(self, timeout_s: float) -> None:
         """Wait until all sockets are closed, at most so long."""
         with contextlib.suppress(TimeoutError):
@@ -527,3 +548,7 @@ class SocketPoller:
                     polled.group.call_soon(polled, partial(self._expire, polled))
             elif fd % CHECKED_PARTS == part:
                 self.call_guarded(polled, polled.check_peer)
+
+
+def _abort(polled: PolledSocket) -> None:
+    polled.abort()

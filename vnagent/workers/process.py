@@ -323,6 +323,7 @@ class Worker:
 
     async def stop(self) -> None:
         await self._tasks.close(TASKS_END_S)
+        await self._poller.abort_all()
         self._poller.stop()
         self._audit_log.close()
 

@@ -4,15 +4,12 @@
 import asyncio
 import contextlib
 import itertools
-from collections.abc import Callable
 from pathlib import Path
 from typing import cast
 
 import pytest
 
-from tenancy.identity import Identified
 from tenancy.registry import Registry
-from tenancy.tenant import Role
 from tests.functional.vnagent.agent_states import new_state
 from tests.functional.vnagent.connection_links import (
     run,
@@ -20,43 +17,18 @@ from tests.functional.vnagent.connection_links import (
 )
 from tests.functional.vnagent.counting_agent import counted_connection
 from tests.functional.vnagent.node import head
-from vnagent.core.access import Caller
+from tests.functional.vnagent.open_ports import (
+    AT_ONCE,
+    Clock,
+    OpenPort,
+    ended_by_iteration,
+    open_count,
+    open_many,
+)
 from vnagent.downstream.client_connection import ClientConnection
-from vnagent.state import CHECKED, ENDING_S, AgentState
+from vnagent.state import CHECKED
 from vnagent.transport.poller import SocketPoller
 from vnagent.transport.tunnel import Tunnel
-
-# Ends of so many milliseconds fill one iteration.
-AT_ONCE = round(ENDING_S * 1000)
-
-
-class Clock:
-    """The processor time, which passes while something ends."""
-
-    def __init__(self) -> None:
-        self.now_s = 0.0
-
-    def __call__(self) -> float:
-        return self.now_s
-
-    def pass_s(self, took_s: float) -> None:
-        self.now_s += took_s
-
-
-class OpenPort:
-    """A connection or tunnel of a tenant's registered client, which counts its end."""
-
-    def __init__(self, state: AgentState, at_end: Callable[[], None] = lambda: None) -> None:
-        self.identity = Identified("ten-a", Role.APISERVER, "00", "00", not_after_s=1.0)
-        self.caller = Caller("ten-a", Role.APISERVER, "00")
-        self.exchange = None
-        self._state = state
-        self._at_end = at_end
-
-    def abort(self) -> None:
-        self._state.connections.discard(cast(ClientConnection, self))
-        self._state.tunnels.discard(cast(Tunnel, self))
-        self._at_end()
 
 
 class LookedAt:
@@ -69,30 +41,6 @@ class LookedAt:
     def identity(self) -> object:
         self.looks += 1
         return None
-
-
-def open_many(state: AgentState, count: int, end_s: float = 0.001) -> list[OpenPort]:
-    """So many connections and as many tunnels, each of which takes so long to end."""
-    clock = state.poller.clock = Clock()
-    found = [OpenPort(state, lambda: clock.pass_s(end_s)) for _ in range(2 * count)]
-    state.connections.update(cast(ClientConnection, each) for each in found[:count])
-    state.tunnels.update(cast(Tunnel, each) for each in found[count:])
-    return found
-
-
-def open_count(state: AgentState) -> int:
-    return len(state.connections) + len(state.tunnels)
-
-
-async def ended_by_iteration(state: AgentState, end: Callable[[], None]) -> list[int]:
-    """How many ended in each iteration of the loop, until all had."""
-    left = [open_count(state)]
-    end()
-    left.append(open_count(state))
-    while left[-1]:
-        await asyncio.sleep(0)  # pace: iterations are counted
-        left.append(open_count(state))
-    return [before - now for before, now in itertools.pairwise(left)]
 
 
 @pytest.mark.parametrize("is_expiry", [False, True])
