@@ -52,7 +52,7 @@ class TenantServer:
     async def drain(self, seconds: float) -> None:
         """Finish what has begun: first requests within FIRST_REQUEST_S, all others within `seconds`."""
         await self._finish_first_requests()
-        self._handshakes.stop()
+        await self._handshakes.end_all()
         _log.info("shutting down: waiting for streams", seconds=seconds, tunnels=len(self._state.tunnels))
         await self._state.drain(seconds)
 

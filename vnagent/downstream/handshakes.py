@@ -14,6 +14,7 @@ Only the thread's one running step touches that connection's cipher. Sockets bel
 import asyncio
 import fcntl
 import functools
+import itertools
 import select
 import socket
 import ssl
@@ -42,6 +43,8 @@ SHORT_BYTES = 6 * 1024
 # From accept to identity, in the thread. An honest one needs milliseconds; Go's client waits 10 s.
 HANDSHAKE_S = 9.0
 _SWEEP_S = 0.5
+# Of those whose time is over, how many end in one iteration of the loop, 0.02 ms each.
+ENDED_AT_ONCE = 64
 # Of one iteration of the loop, some 0.03 ms each.
 _EVENTS = 8
 _READ = select.EPOLLIN | select.EPOLLRDHUP
@@ -116,8 +119,13 @@ class Handshakes:
         self._watcher.watch(self._epoll.fileno(), self._dispatch)
         self._sweep()
 
+    async def end_all(self) -> None:
+        """End all handshakes in progress, in steps, and begin none any more."""
+        await self._state.poller.end_each(list(self._by_fd.values()), self._end)
+        self.stop()
+
     def stop(self) -> None:
-        """End all handshakes in progress."""
+        """End the handshakes that are left, and begin none any more."""
         if self._is_stopped:
             return
         self._is_stopped = True
@@ -334,12 +342,14 @@ class Handshakes:
 
     def _sweep(self) -> None:
         now_s = self._loop.time()
-        self._sweep_timer = self._loop.call_later(_SWEEP_S, self._sweep)
         late = []
-        for pending in self._by_fd.values():
+        for pending in itertools.islice(self._by_fd.values(), ENDED_AT_ONCE):
             if pending.deadline > now_s:
                 break
             late.append(pending)
+        # At once if there may be more: behind what is ready now.
+        wait_s = 0.0 if len(late) == ENDED_AT_ONCE else _SWEEP_S
+        self._sweep_timer = self._loop.call_later(wait_s, self._sweep)
         for pending in late:
             self._end(pending)
 
