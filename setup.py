@@ -46,6 +46,7 @@ COMPILED = (
     "vnagent/transport/cipher.py",
     "vnagent/transport/poller.py",
     "vnagent/transport/selector.py",
+    "vnagent/transport/timing_wheel.py",
     "vnagent/transport/tls_connection.py",
     "vnagent/transport/tunnel.py",
     "vnagent/upstream/pool.py",

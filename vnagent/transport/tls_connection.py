@@ -131,8 +131,7 @@ class TlsConnection(PolledSocket):
         # What the group's epoll reports of the socket, None while it is not registered there.
         self._registered_mask: int | None = _READ
         self.group.epoll.register(self._fd, _READ)  # may raise: before anything refers to this object
-        self.group.size += 1
-        poller.by_fd[self._fd] = self
+        poller.add(self._fd, self)
 
     def start(self) -> None:
         """Begin the handshake. The socket may still be connecting: data waits until it is writable, and a
@@ -178,9 +177,9 @@ class TlsConnection(PolledSocket):
             except OSError:
                 return
             self.group.epoll.unregister(self._fd)
-        self.group.size -= 1
+        self.group.leave()
         self.group = group
-        group.size += 1
+        group.join()
 
     def call_soon(self, call: Callable[[], None]) -> None:
         """Make a call for this connection when its group is next served."""

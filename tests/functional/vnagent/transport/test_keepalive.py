@@ -114,8 +114,8 @@ def test_each_peer_is_checked_in_turn(is_server: bool, monkeypatch: pytest.Monke
         return True
 
     async def body(poller: SocketPoller) -> None:
+        monkeypatch.setattr(polling, "CHECKED_PARTS", 1)
         async with connected_link(poller, is_server=is_server) as link:
-            monkeypatch.setattr(polling, "CHECKED_PARTS", 1)
             monkeypatch.setattr(tls_connection, "has_vanished", vanished)
             link.transport.pause()
             await until(link.has_ended)
