@@ -20,6 +20,7 @@ from tenancy.ownership import OwnerIndex
 from tenancy.registry import Problem, Registry
 from vnagent.core.access import Caller
 from vnagent.core.bearer_token import VerifiedToken
+from vnagent.core.expiry import ExpiryIndex
 from vnagent.core.limits import (
     NO_PEERS,
     Limits,
@@ -81,6 +82,7 @@ class AgentState:
         self._must_check_again = False
         # Certificates that were valid until then have expired: the time of the wall clock.
         self._expiry_s = 0.0
+        self._expiry_index: ExpiryIndex[ClientPort | Tunnel] = ExpiryIndex()
         self.is_draining = False
         self._drained = asyncio.Event()
         self._usages: dict[str, TenantUsage] = {}
@@ -117,7 +119,23 @@ class AgentState:
     def end_expired(self, now_s: float) -> None:
         """End what was opened by certificates that have expired. `now_s` is of the wall clock."""
         self._expiry_s = now_s
-        self._check_rights()
+        due = self._expiry_index.due(now_s)
+        if due:
+            is_checking = bool(self._pending_checks)
+            self._pending_checks += due
+            if not is_checking:
+                self._check_some()
+
+    def watch_expiry(self, opened: ClientPort | Tunnel) -> None:
+        """End a connection or tunnel, whose client is identified now, when its certificates expire."""
+        identified = opened.identity
+        if isinstance(identified, identity.Identified):
+            self._expiry_index.add(opened, identified.not_after_s)
+
+    def _forget_expiry(self, ended: ClientPort | Tunnel) -> None:
+        identified = ended.identity
+        if isinstance(identified, identity.Identified):
+            self._expiry_index.discard(ended, identified.not_after_s)
 
     def is_ending(self, connection: ClientPort) -> bool:
         """Whether its right has ended, and the connection is about to."""
@@ -258,17 +276,20 @@ class AgentState:
     def remove(self, connection: ClientPort) -> None:
         """A connection ended, or became a tunnel."""
         self.connections.discard(connection)
+        self._forget_expiry(connection)
         self._queue.discard(connection, connection.caller.tenant or "")
         self._check_drained()
 
     def add_tunnel(self, tunnel: Tunnel) -> None:
         """A connection became this tunnel."""
         self.tunnels.add(tunnel)
+        self.watch_expiry(tunnel)
         if self._pending_checks:
             self._pending_checks.append(tunnel)  # the connection's turn may have been to come
 
     def _end_tunnel(self, tunnel: Tunnel) -> None:
         self.tunnels.discard(tunnel)
+        self._forget_expiry(tunnel)
         tunnel.lease.release()
         self._check_drained()
 

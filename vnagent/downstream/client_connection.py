@@ -123,6 +123,7 @@ class ClientConnection:
         self._is_request_begun = True
         if self.token_port is None:
             self._lease = self._admission.admit(self)
+            self._state.watch_expiry(self)
         else:
             self._admission.admit_without_certificate(self)
 

@@ -46,6 +46,9 @@ class CountingAgent(SimpleNamespace):
         assert head_bytes
         return RateVerdict.SERVE
 
+    def watch_expiry(self, _connection: ClientConnection) -> None:
+        pass
+
     def is_ending(self, _connection: ClientConnection) -> bool:
         return self.has_right_ended
 

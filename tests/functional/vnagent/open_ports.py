@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Callable
 from typing import cast
 
+from daemonkit.fairness.lease import Lease
 from tenancy.identity import Identified
 from tenancy.tenant import Role
 from vnagent.core.access import Caller
@@ -41,6 +42,7 @@ class OpenPort:
         self.caller = Caller("ten-a", Role.APISERVER, "00")
         self.exchange: object = None
         self.is_awaited = False
+        self.lease = Lease(lambda: None)
         self._state = state
         self._at_end = at_end
 
@@ -59,6 +61,8 @@ def open_many(state: AgentState, count: int, end_s: float = 0.001) -> list[OpenP
     found = [OpenPort(state, lambda: clock.pass_s(end_s)) for _ in range(2 * count)]
     state.connections.update(cast(ClientConnection, each) for each in found[:count])
     state.tunnels.update(cast(Tunnel, each) for each in found[count:])
+    for each in found:
+        state.watch_expiry(cast(ClientConnection, each))
     return found
 
 

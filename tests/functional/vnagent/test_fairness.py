@@ -427,6 +427,7 @@ class Waiting:
     def __init__(self) -> None:
         self.caller = Caller("ten-a", Role.APISERVER, "00")
         self.transport = None
+        self.identity = None
         self.has_turn = False
 
     def stop_waiting(self) -> None:
