@@ -40,7 +40,7 @@ class FairQueueSettings(msgspec.Struct, frozen=True):
     """`max_in_flight` is for one tenant. It is as many requests as a hanging API server can keep open.
 
     `max_low_in_flight` of these may be of low priority: each change waits behind what its tenant has in
-    flight. With two one is planned while the other waits for an API server.
+    flight. Those of `begin_writes` do not count.
     """
 
     max_in_flight: int = 10
@@ -269,6 +269,16 @@ class FairQueue(Generic[T]):
             return None
         entry = self._delayed.first()
         return None if entry is None else entry[0]
+
+    def begin_writes(self, tenant: str, item: T) -> None:
+        """An item in flight has something to write: it has its usual priority from now on.
+
+        What waits for an API server, which may be far away, keeps nothing else of low priority.
+        """
+        found = self._sub_queues.get(tenant)
+        if found is not None and item in found.low_in_flight:
+            found.low_in_flight.remove(item)
+            self._have_turn(found)
 
     def done(self, tenant: str, item: T) -> None:
         """An item is in flight no longer. It is ready again if it was added meanwhile.

@@ -318,6 +318,8 @@ class Engine:
         elif waiting:
             await self._report(session, item, waiting[0], tenant)  # it lasts by now: no try says so again
         is_done = True
+        if actions:
+            self._queue.begin_writes(session, item)
         for direction in DIRECTIONS:
             half = plan.half(direction)
             if direction in postponed or direction not in directions:

@@ -98,6 +98,11 @@ class WorkQueue:
         """How long it is until then; not positive if it was."""
         return until_s - self._now()
 
+    def begin_writes(self, session: TenantSession, item: SyncKey) -> None:
+        """An item that `get` gave has something to write: what is of low priority waits no more for it."""
+        self._queue.begin_writes(session.tenant.key, item)
+        self._wake()
+
     def done(self, session: TenantSession, item: SyncKey) -> None:
         """End an item that `get` gave."""
         self._queue.done(session.tenant.key, item)

@@ -77,6 +77,20 @@ def test_changes_find_little_of_a_patrol_in_flight() -> None:
     assert get_all(queue) == ["a/found-2"]
 
 
+def test_what_a_patrol_has_to_write_keeps_no_other_item() -> None:
+    """A tenant's API server that is far away would have two repairs at a time."""
+    queue = fair_queue()
+    for number in range(4):
+        queue.add("a", f"found-{number}", 0.0, is_low_priority=True)
+    assert get_all(queue) == ["a/found-0", "a/found-1"]
+    for _ in range(2):
+        queue.begin_writes("a", "found-1")
+    queue.begin_writes("b", "found-1")
+    assert get_all(queue) == ["a/found-2"]
+    queue.done("a", "found-1")
+    assert get_all(queue) == []
+
+
 def test_an_item_in_flight_comes_again_at_its_usual_priority() -> None:
     queue = fair_queue()
     queue.add("a", "changing", 0.0)

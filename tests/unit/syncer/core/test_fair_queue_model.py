@@ -161,6 +161,12 @@ class FairQueueMachine(RuleBasedStateMachine):
             if item in found.dirty:
                 found.ready.append(item)
 
+    @rule(tenant=TENANTS, item=ITEMS)
+    def begin_writes(self, tenant: str, item: str) -> None:
+        """Also of what is not in flight."""
+        self.queue.begin_writes(tenant, item)
+        self.tenants[tenant].low_in_flight.discard(item)
+
     def end(self, tenant: str, item: str, is_failure: bool) -> None:
         found = self.tenants[tenant]
         if not is_failure:

@@ -69,6 +69,7 @@ class _AnsweringSession:
         self.last_error = ""
         self.pod = POD
         self.added = 0
+        self.begun: list[int] = []  # how much was written before
 
     async def _of_tenant(self, method: str, *_: Any, **__: Any) -> bytes:
         self.writes.append(f"tenant {method}")
@@ -135,6 +136,9 @@ class _AnsweringSession:
 
     def forget(self, *_: object) -> None: ...
 
+    def begin_writes(self, *_: object) -> None:
+        self.begun.append(len(self.writes))
+
     def done(self, *_: object) -> None: ...
 
 
@@ -185,6 +189,14 @@ async def test_a_plan_is_carried_out_in_order() -> None:
     world = _AnsweringSession(detaches=False)
     await _work(world)
     assert (world.writes, world.reports) == (["tenant PATCH", "super POST"], ["planned"])
+
+
+async def test_the_queue_hears_of_what_is_to_be_written() -> None:
+    """Before the first write, and not of a plan without one."""
+    world = _AnsweringSession(detaches=False)
+    await _work(world)
+    await _work(world, Plan())
+    assert world.begun == [0]
 
 
 async def test_each_item_is_noted_once_it_holds_nothing() -> None:
