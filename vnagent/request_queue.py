@@ -11,6 +11,8 @@ from vnagent.transport.poller import SocketPoller
 
 # How often the queues are looked at. At the default rate of 1 000 a second five requests come due by then.
 PERIOD_S = 0.005
+# Queues that are looked at in one iteration of the loop, 4 us each.
+LOOKED_AT_ONCE = 200
 
 
 class RequestQueue:
@@ -34,6 +36,8 @@ class RequestQueue:
         # Tenants whose first request is a call of their group already.
         self._scheduled: set[str] = set()
         self._is_scheduled = False
+        # Tenants whose queues are still to be looked at in this period.
+        self._left: list[str] = []
 
     def add(self, connection: ClientPort, tenant: str) -> None:
         """Call the connection's `stop_waiting` when its request may be served."""
@@ -54,15 +58,21 @@ class RequestQueue:
             self._poller.loop.call_later(PERIOD_S, self._serve)
 
     def _serve(self) -> None:
+        left = self._left = self._left or list(self._queues)
+        for _ in range(min(len(left), LOOKED_AT_ONCE)):
+            self._call_next(left.pop())
+        if left:
+            self._poller.loop.call_soon(self._serve)
+            return
         self._is_scheduled = False
-        for tenant in list(self._queues):
-            self._call_next(tenant)
         if self._queues:
             self._schedule()
 
     def _call_next(self, tenant: str) -> None:
         """Have the tenant's next request begin, if it may."""
-        queue = self._queues[tenant]
+        queue = self._queues.get(tenant)
+        if queue is None:
+            return  # it was empty meanwhile
         if not queue:
             del self._queues[tenant]
         elif tenant not in self._scheduled and self._ready_count(tenant):

@@ -8,6 +8,7 @@ import functools
 import itertools
 import socket
 import weakref
+from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -31,7 +32,7 @@ from tests.functional.vnagent.node import head
 from vnagent.core.access import Caller
 from vnagent.core.limits import RateVerdict, TenantUsage
 from vnagent.downstream.client_connection import ClientConnection
-from vnagent.request_queue import RequestQueue
+from vnagent.request_queue import LOOKED_AT_ONCE, RequestQueue
 from vnagent.state import AgentState
 from vnagent.transport.handler import NO_USAGE
 from vnagent.transport.poller import CALLS, SHARED_EVENTS, TENANT_EVENTS, PollGroup, SocketPoller
@@ -402,6 +403,31 @@ def test_queued_requests_begin_in_order_and_one_at_once(others: tuple[str, ...])
         assert 0 < most <= 2  # at most two loop iterations between two checks
         assert begun == list(range(50))
         assert use.waiting == 0
+
+    run(body)
+
+
+@pytest.mark.parametrize("factor", [1, 2, 8])
+def test_queues_are_looked_at_in_steps(factor: int) -> None:
+    """Those of all tenants above their rates were looked at in one step, each 5 ms."""
+
+    async def body(poller: SocketPoller) -> None:
+        use, looks = TenantUsage(), Counter[str]()
+
+        def ready_count(tenant: str) -> int:
+            looks[tenant] += 1
+            return 0
+
+        waiting = RequestQueue(poller, lambda _: use, ready_count)
+        count = factor * LOOKED_AT_ONCE
+        for number in range(count):
+            waiting.add(cast(ClientConnection, Queued(number, [])), f"ten-{number}")
+        seen = [0]
+        while len(looks) < count:
+            await asyncio.sleep(0)  # pace: iterations are counted
+            seen.append(looks.total())
+        assert max(now - before for before, now in itertools.pairwise(seen)) == LOOKED_AT_ONCE
+        assert set(looks.values()) == {1}
 
     run(body)
 
