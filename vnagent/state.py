@@ -44,6 +44,8 @@ UNKNOWN_LINES_BURST, UNKNOWN_LINES_PER_S = 100.0, 10.0
 LAST_BYTES_S = 1.0
 # How many are looked at in one iteration.
 CHECKED = 2_000
+# Usages that are exchanged with other workers in one iteration, 2 us each.
+EXCHANGED = 500
 
 
 class AgentState:
@@ -181,10 +183,15 @@ class AgentState:
             )
         return usage
 
-    def exchange_usages(self) -> None:
+    async def exchange_usages(self) -> None:
         """Publish all usages to the other workers, and read theirs, also those without a socket."""
-        for usage in self._usages.values():
-            usage.exchange()
+        left = list(self._usages.items())
+        while left:
+            for tenant, usage in left[-EXCHANGED:]:
+                if self._usages.get(tenant) is usage:  # else its row may be another tenant's by now
+                    usage.exchange()
+            del left[-EXCHANGED:]
+            await asyncio.sleep(0)
         self._forget_removed()
 
     def _forget_removed(self) -> None:

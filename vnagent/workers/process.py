@@ -285,7 +285,7 @@ class Worker:
                 _log.error("the main process is silent, ending: what is revoked would not be known")
                 self._channel.close()
                 return
-            self._state.exchange_usages()
+            await self._state.exchange_usages()
             self._publish_load()
             self._state.end_expired(time.time())
             await asyncio.sleep(PERIOD_S)
@@ -317,7 +317,7 @@ class Worker:
         self._upstream.pool.close_idle()
         await self._audit_log.write_last()
         self._send_report()
-        self._state.exchange_usages()
+        await self._state.exchange_usages()
         self._publish_load()
         self._channel.close()
 
