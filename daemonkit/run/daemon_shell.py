@@ -23,7 +23,10 @@ if TYPE_CHECKING:
     from daemonkit.status.scrape_listener import ScrapeListener
 
 # Daemons keep many values that form no cycles; Python's default starts a collection each 700 allocations.
-GC_THRESHOLD = 20_000
+# After GC_YOUNG collections the next one looks at what these left too: 80 000 objects in 12 ms. By Python's
+# default, 10, it would be 220 000 in one step, as 12 000 new streams have. GC_OLD keeps collections of all
+# objects rare: they look at hundreds of thousands.
+GC_THRESHOLD, GC_YOUNG, GC_OLD = 20_000, 3, 28
 # For cancelled tasks to end.
 TASKS_END_S = 2.0
 # Most daemons are ready within milliseconds: at first readiness is asked for often, later so often.
@@ -42,7 +45,7 @@ def freeze_heap() -> None:
     Without a collection before: it takes 12 ms of a start, and finds nothing.
     """
     gc.freeze()
-    gc.set_threshold(GC_THRESHOLD)
+    gc.set_threshold(GC_THRESHOLD, GC_YOUNG, GC_OLD)
 
 
 class DaemonShell:

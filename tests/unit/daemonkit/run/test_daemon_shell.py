@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 import asyncio
+import gc
 import io
+import math
 import signal
 
 import pytest
 
 from daemonkit import logs
 from daemonkit.metrics import Registry
-from daemonkit.run.daemon_shell import FOLLOW_S, DaemonShell, wait_until_ready
+from daemonkit.run.daemon_shell import FOLLOW_S, DaemonShell, freeze_heap, wait_until_ready
 from daemonkit.run.lifecycle import Lifecycle
 from daemonkit.run.service_manager import Supervision
 from daemonkit.status.server import Readiness
@@ -158,3 +160,17 @@ async def test_a_bug_in_readiness_does_not_stop_the_daemon() -> None:
         start.readiness = NOT_SYNCED
         await asyncio.sleep(2 * FOLLOW_S)
         assert start.notices[1:] == ["STATUS=not ready: pods not synced: connection refused"]
+
+
+def test_a_collection_looks_at_few_new_objects() -> None:
+    """By Python's defaults the eleventh one looked at 220 000: 39 ms in one step for 12 000 streams."""
+    before = gc.get_threshold()
+    try:
+        freeze_heap()
+        youngest, younger, _ = found = gc.get_threshold()
+    finally:
+        gc.unfreeze()
+        gc.set_threshold(*before)
+    assert youngest * (younger + 1) == 80_000
+    # Those that look at all objects are as rare.
+    assert math.prod(each + 1 for each in found) >= 0.95 * (youngest + 1) * 11 * 11
