@@ -33,6 +33,13 @@ def test_at_first_it_is_an_eighth() -> None:
     assert small.reserve_s("a", MIB, 0.0) == 0.0, "one object at least"
 
 
+def test_a_first_sync_takes_two_minutes_at_most() -> None:
+    """The figures of docs/operate.md."""
+    rate: WriteRate[int] = WriteRate(128 * MIB, 0.0)
+    waits = [rate.reserve_s(number, 4_096, 0.0) for number in range(128 * MIB // 4_096)]
+    assert (waits.index(next(filter(None, waits))), waits[-1]) == (4_096, 112.0)
+
+
 def test_what_is_not_written_costs_nothing() -> None:
     rate: WriteRate[str] = WriteRate(MIB, LONG_AGO_S)
     assert rate.reserve_s("a", 2 * MIB, 0.0) == REFILL_S
