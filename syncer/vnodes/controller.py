@@ -68,6 +68,10 @@ class VNodes:
         """A node of the super cluster was deleted: so are its vNodes."""
         self.super_nodes.remove(name)
 
+    def node_unreadable(self, name: str) -> None:
+        """A node of the super cluster is there and cannot be read: its vNodes stay."""
+        self.super_nodes.note_unreadable(name)
+
     def mark_nodes_synced(self) -> None:
         """All nodes of the super cluster have been reported: one that is missing does not exist."""
         self.super_nodes.has_synced = True

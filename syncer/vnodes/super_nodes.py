@@ -97,6 +97,7 @@ class SuperNodes:
         self._users: dict[str, dict[NodeUser, None]] = {}
         self._users_of_all: dict[NodeUser, None] = {}
         self._version = 0
+        self._unreadable: set[str] = set()
         self.has_synced = False
 
     def __contains__(self, name: str) -> bool:
@@ -108,6 +109,7 @@ class SuperNodes:
     def put(self, node: Object) -> None:
         """A node as it is now. Heartbeats alone are no change."""
         name, reduced = name_of(node), reduced_node(node)
+        self._unreadable.discard(name)
         addresses = self._agent_addresses(node)
         form = msgspec.json.encode(without_heartbeats(reduced))
         old = self._nodes.get(name)
@@ -123,9 +125,19 @@ class SuperNodes:
 
     def remove(self, name: str) -> None:
         """A node that was deleted."""
-        if self._nodes.pop(name, None) is not None:
+        was_unreadable = name in self._unreadable
+        self._unreadable.discard(name)
+        if self._nodes.pop(name, None) is not None or was_unreadable:
             self._assign_agent(name)
             self._report_change(name)
+
+    def note_unreadable(self, name: str) -> None:
+        """A node that is there cannot be read: it stays as it was, and if it was not known, it is not."""
+        self._unreadable.add(name)
+
+    def is_known(self, name: str) -> bool:
+        """Whether it is known what the node is, or that there is none."""
+        return self.has_synced and (name in self._nodes or name not in self._unreadable)
 
     def find(self, name: str) -> Object | None:
         """The part of a node that `reduced_node` keeps."""

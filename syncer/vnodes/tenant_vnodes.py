@@ -278,7 +278,7 @@ class TenantVNodes:
         return node is not None and self._policy.covers(node)
 
     def _send_event(self, name: str, found: VNodeMachine, event: VNodeEvent) -> VNodeAction | None:
-        is_synced = self._may_remove and self._super_nodes.has_synced
+        is_synced = self._may_remove and self._super_nodes.is_known(name)
         facts = SuperNodeFacts(self._super_nodes.version(name), is_synced)
         jitter = self._jitter() if isinstance(event, StepFailed) else 0.0
         return found.handle(event, facts, _now(), jitter)
@@ -375,7 +375,7 @@ class TenantVNodes:
             version = self._super_nodes.version(name)
             desired = self._super_nodes.desired(name, self._policy)
             if desired is None:
-                if self._super_nodes.has_synced:
+                if self._super_nodes.is_known(name):
                     await self._delete(name, found)
                 return Wait(NOT_READY, f"node {name} is not known in the super cluster")
             form = _form(desired)

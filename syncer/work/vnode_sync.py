@@ -9,7 +9,7 @@ from daemonkit.kube.resources import PODS, SERVICES, Key, Resource
 from daemonkit.kube.store import Added, Change, Deleted, Modified
 from daemonkit.tasks import Tasks
 from syncer.caches.cached_object import CachedObject, parse, parse_with_spec
-from syncer.caches.super_change import SuperChange
+from syncer.caches.super_change import NODE, SuperChange
 from syncer.caches.super_cluster import SuperCaches
 from syncer.config import VnAgentConfig
 from syncer.core.objects import Object, name_of
@@ -101,12 +101,15 @@ class VNodeSync:
     # ---- what changes
 
     def node_changed(self, change: SuperChange) -> None:
-        """A super node appeared, changed or was deleted."""
-        found = self._super.objects("Node").get(("", change.name))
-        if found is None:
-            self.vnodes.node_gone(change.name)
-        else:
+        """A super node appeared, changed, was deleted, or cannot be read."""
+        where = "", change.name
+        found = self._super.objects(NODE).get(where)
+        if found is not None:
             self.vnodes.node_changed(found.load())
+        elif where in self._super.reflectors[NODE].decode_failures:
+            self.vnodes.node_unreadable(change.name)
+        else:
+            self.vnodes.node_gone(change.name)
 
     def pod_changed(self, session: TenantSession, pod: CachedObject, *, is_deleted: bool) -> None:
         """A super pod of a tenant changed."""
@@ -122,7 +125,7 @@ class VNodeSync:
         """Look at nodes again in steps, for a Service at all: 5 000 take 0.13 s."""
         is_running = bool(self._moved)
         if self._config.address is AgentAddress.SERVICE:
-            self._moved.update(dict.fromkeys(name for _, name in self._super.objects("Node")))
+            self._moved.update(dict.fromkeys(name for _, name in self._super.objects(NODE)))
         else:
             self._moved.update(dict.fromkeys(self._note_agent_pods(changes)))
         if self._moved and not is_running:
@@ -145,7 +148,7 @@ class VNodeSync:
         return found
 
     def _look_again(self) -> Generator[None, None, None]:
-        nodes, step = self._super.objects("Node"), WorkStep(_NODES_AT_ONCE)
+        nodes, step = self._super.objects(NODE), WorkStep(_NODES_AT_ONCE)
         while self._moved:
             name, _ = self._moved.popitem()
             found = nodes.get(("", name))

@@ -15,6 +15,8 @@ from syncer.vnodes.controller import VNodes
 from syncer.vnodes.desired import AgentAddress, VNodePolicy
 from syncer.vnodes.super_nodes import SuperNodes
 from syncer.work.vnode_sync import VNodeSync
+from tests.unit.syncer import objects
+from tests.unit.syncer.planes import grow
 from tests.unit.syncer.worlds import synced_tenant
 
 pytestmark = pytest.mark.asyncio
@@ -36,6 +38,28 @@ async def test_all_nodes_are_looked_at_again_in_steps(monkeypatch: pytest.Monkey
             await asyncio.sleep(0)  # pace: iterations are counted
             most = max(most, len(seen) - before)
         assert most <= 100
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+async def test_a_node_that_cannot_be_read_keeps_its_vnodes(is_restarted: bool) -> None:
+    """All tenants lost it, and with it their control planes ended all of their pods there."""
+    async with synced_tenant(objects.pod("p")) as (world, plane):
+        node = world.super.storage.get(PODS, "red-web", "p")["spec"]["nodeName"]
+        grow(world.super.storage, NODES, "", node)
+        await asyncio.sleep(5)
+        if is_restarted:
+            await world.kill_syncer()
+            world.start_syncer()
+        await asyncio.sleep(300)
+        assert ("", node) in plane.objects(NODES)
+        plane.cluster.delete(PODS, "web", "p")
+        await asyncio.sleep(300)
+        # Without a pod it goes as any other.
+        assert (("", node) in plane.objects(NODES)) == is_restarted
+        world.super.storage.delete(NODES, "", node)
+        await asyncio.sleep(300)
+        assert ("", node) not in plane.objects(NODES)
+        assert world.problems == []
 
 
 def _agent_pod(number: int, address: str, node: str) -> Object:
