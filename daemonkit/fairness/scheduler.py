@@ -26,8 +26,16 @@ from daemonkit.fairness.turns import SLICE_NS, FairShare, Turns
 
 T = TypeVar("T")
 
+AccountRun = Callable[[Coroutine[Any, Any, None]], Coroutine[Any, Any, None]]
+"""As `Account.run`, or `without_account`."""
+
 SHORT_STEP_NS = 50_000
 READING_AGE_NS = 1_000_000
+
+
+def without_account(coro: Coroutine[Any, Any, None]) -> Coroutine[Any, Any, None]:
+    """The coroutine as it is: no account pays for it."""
+    return coro
 
 
 class TenantScheduler:

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Generator
 import msgspec
 
 from daemonkit import logs
+from daemonkit.fairness.scheduler import AccountRun, without_account
 from daemonkit.fairness.steps import WorkStep
 from daemonkit.kube.client import ApiError, Requester, UnreachableError
 from daemonkit.tasks import Tasks
@@ -64,6 +65,7 @@ class _TenantTokens(msgspec.Struct, eq=False):
     key: str
     number: int
     requests: TokenRequests
+    run: AccountRun
     records: dict[str, PodRecord] = msgspec.field(default_factory=dict)
     queue: deque[str] = msgspec.field(default_factory=deque)
     in_flight: int = 0
@@ -111,10 +113,12 @@ class TokenIssuer:
         client: Requester,
         super_client: Requester | None = None,
         may_write: MayWrite = lambda *_: FREE,
+        run: AccountRun = without_account,
     ) -> None:
         """Serve a tenant. One that is there under the same key is replaced.
 
         `super_client` is the super cluster's for this tenant's objects. `may_write` is as in `TokenRequests`.
+        `run` has the tenant pay for renewals.
         """
         key = cluster.key
         for _ in self.remove_tenant(key):
@@ -128,7 +132,7 @@ class TokenIssuer:
             may_write,
             self._wall,
         )
-        added = self._tenants[key] = _TenantTokens(key, next(self._numbers), requests)
+        added = self._tenants[key] = _TenantTokens(key, next(self._numbers), requests, run)
 
     def remove_tenant(self, key: str) -> Generator[None, None, None]:
         """Forget a tenant at once, and in steps what was known of its tokens.
@@ -292,7 +296,7 @@ class TokenIssuer:
         def end() -> None:
             tenant.in_flight -= 1
 
-        task = self._tasks.spawn(self._work(tenant), f"tokens {tenant.key}", when_over=end)
+        task = self._tasks.spawn(tenant.run(self._work(tenant)), f"tokens {tenant.key}", when_over=end)
         tenant.tasks.add(task)
         task.add_done_callback(tenant.tasks.discard)
 

@@ -6,6 +6,7 @@ import zlib
 from collections.abc import Callable, Generator
 
 from daemonkit.fairness.emptying import emptied
+from daemonkit.fairness.scheduler import AccountRun, without_account
 from daemonkit.kube.client import Requester
 from daemonkit.tasks import Tasks
 from daemonkit.ticks import next_tick
@@ -43,12 +44,14 @@ class VNodes:
         self.counts = VNodeCounts()
         self.super_nodes = SuperNodes(agent_addresses, agent_port, probe, tasks, self._timestamp)
 
-    def add_tenant(self, key: str, client: Requester, policy: VNodePolicy | None) -> TenantVNodes:
-        """Start a tenant's vNodes. A `key` that is there is started anew."""
+    def add_tenant(
+        self, key: str, client: Requester, policy: VNodePolicy | None, run: AccountRun = without_account
+    ) -> TenantVNodes:
+        """Start a tenant's vNodes, for which it pays by `run`. A `key` that is there is started anew."""
         for _ in self.remove_tenant(key):
             pass
         added = TenantVNodes(
-            client, policy, self.super_nodes, self._tasks, self.counts, self._renew_time, self._jitter
+            client, policy, self.super_nodes, self._tasks, self.counts, self._renew_time, self._jitter, run
         )
         self._slots[_slot(key)][key] = added
         return added

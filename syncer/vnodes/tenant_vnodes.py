@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from daemonkit import logs
+from daemonkit.fairness.scheduler import AccountRun, without_account
 from daemonkit.fairness.steps import WorkStep
 from daemonkit.kube.answers import decoded
 from daemonkit.kube.client import ApiError, Requester, UnreachableError
@@ -102,8 +103,11 @@ class TenantVNodes:
         counts: VNodeCounts,
         renew_time: Callable[[], float],
         jitter: Callable[[], float],
+        run: AccountRun = without_account,
     ) -> None:
+        """`run` has the tenant pay for what goes on: its API server decides how much that is."""
         self._client = client
+        self._run = run
         self._has_policy = policy is not None
         self._policy = policy or VNodePolicy()
         self._super_nodes = super_nodes
@@ -322,7 +326,7 @@ class TenantVNodes:
         self._workers -= 1
 
     def _spawn(self, coro: Coroutine[Any, Any, None], name: str, when_over: Callable[[], None]) -> None:
-        task = self._tasks.spawn(coro, name, when_over=when_over)
+        task = self._tasks.spawn(self._run(coro), name, when_over=when_over)
         self._spawned.add(task)
         task.add_done_callback(self._spawned.discard)
 

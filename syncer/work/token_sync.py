@@ -57,7 +57,9 @@ class TokenSync:
             there = self._super.objects(_SECRET).get((super_namespace, name))
             return session.try_write_tokens(size_bytes + (0 if there is None else there.json_bytes))
 
-        self.issuer.add_tenant(session.tenant, session.client, session.super_client, may_write)
+        self.issuer.add_tenant(
+            session.tenant, session.client, session.super_client, may_write, session.account.run
+        )
         step = WorkStep(_READ_AT_ONCE)
         for where in self._own_secrets(session):
             secret = None if where is None else self._super.objects(_SECRET).get(where)

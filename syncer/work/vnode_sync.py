@@ -160,7 +160,7 @@ class VNodeSync:
     def attach(self, session: TenantSession) -> Generator[None, None, None]:
         """A tenant is synced: its vNodes are those of the super pods that it has, looked up in steps."""
         policy = vnode_policy(session.last_known_policy)
-        tenant = self.vnodes.add_tenant(session.tenant.key, session.client, policy)
+        tenant = self.vnodes.add_tenant(session.tenant.key, session.client, policy, session.account.run)
         session.vnodes = tenant
         step = WorkStep()
         bound: dict[str, list[str]] = {}

@@ -4,9 +4,12 @@ import json
 
 import pytest
 
+from daemonkit.fairness.scheduler import TenantScheduler
 from daemonkit.kube.client import ApiError, UnreachableError
 from daemonkit.kube.resources import SECRETS, Status
 from daemonkit.tasks import Tasks
+from devkit.kube.storage import Object
+from devkit.syncer.fake_control_plane import FakeControlPlane
 from devkit.syncer.fake_view import TENANT
 from syncer.core.plan import Wait
 from syncer.tokens.documents import PodTokens
@@ -29,6 +32,23 @@ async def test_tokens_are_issued_once() -> None:
         assert env.take_requests() == [f"POST {TOKEN}", f"POST {TOKEN}", f"POST {SECRET}"]
         assert await env.issue(action(audiences=("", "vault"))) is None
         assert env.take_requests() == []
+
+
+@pytest.mark.asyncio
+async def test_a_tenant_pays_for_its_renewals() -> None:
+    """Its API server decides how often there is one, and what it answers."""
+    async with TokensEnvironment() as env:
+        account, charged = TenantScheduler().open("a"), list[bool]()
+
+        def issue(path: str, body: Object) -> Object:
+            charged.append(account.is_in_step)
+            return body | {"status": {"token": "t", "expirationTimestamp": "2020-01-01T00:00:00Z"}}
+
+        tenant = FakeControlPlane(on_token=issue)
+        env.issuer.add_tenant(TENANT, tenant, env.cluster, run=account.run)
+        assert await env.issue(action(seconds=3600)) is None
+        await asyncio.sleep(2 * 3600)
+        assert charged == [False, True, True]
 
 
 @pytest.mark.asyncio

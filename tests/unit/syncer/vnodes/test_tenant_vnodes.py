@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 import asyncio
+from typing import Any
 
 import pytest
 
+from daemonkit.fairness.scheduler import Account, TenantScheduler
 from daemonkit.kube.client import ApiError, UnreachableError
 from daemonkit.kube.resources import NODES, Status
+from devkit.syncer.fake_control_plane import FakeControlPlane
 from syncer.core.objects import Object
 from syncer.core.plan import Conflict, Wait
 from syncer.vnodes.desired import VNodePolicy, VNodeScope
@@ -466,3 +469,34 @@ async def test_node_that_was_replaced_meanwhile_is_not_patched() -> None:
         before = env.node()
         assert isinstance(await tenant.ensure("node-7"), Conflict)
         assert env.node() == before
+
+
+class _ChargedPlane(FakeControlPlane):
+    """`is_charged` has for each request whether the account's coroutine makes it."""
+
+    def __init__(self, account: Account) -> None:
+        super().__init__()
+        self.account = account
+        self.is_charged: list[bool] = []
+
+    async def request(self, *args: Any, **more: Any) -> bytes:
+        self.is_charged.append(self.account.is_in_step)
+        return await super().request(*args, **more)
+
+
+async def test_a_tenant_pays_for_its_vnodes() -> None:
+    """Its API server decides how often each is read, and what it answers: up to 3 MB at a time."""
+    async with VNodesEnvironment() as env:
+        account = TenantScheduler().open("a")
+        plane = _ChargedPlane(account)
+        tenant = env.vnodes.add_tenant("a", plane, VNodePolicy(), account.run)
+        tenant.mark_synced()
+        tenant.pod_bound("node-7", "p")
+        await asyncio.sleep(30)
+        node = own_node(label=True)
+        tenant.tenant_node_changed(
+            "node-7", node | {"metadata": node["metadata"] | {"resourceVersion": "99"}}
+        )
+        await asyncio.sleep(30)
+        assert {each.split()[0] for each in plane.requests} == {"GET", "POST", "PATCH"}
+        assert set(plane.is_charged) == {True}

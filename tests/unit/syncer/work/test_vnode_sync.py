@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from daemonkit.fairness.scheduler import without_account
 from daemonkit.fairness.steps import STEP_OBJECTS
 from daemonkit.kube.resources import NODES, PODS, SERVICES
 from devkit.kube.storage import Object
@@ -117,7 +118,11 @@ async def test_bound_pods_are_reported_before_others_have_a_turn() -> None:
         nodes=SimpleNamespace(objects={}),
     )
     session: Any = SimpleNamespace(
-        last_known_policy=SyncPolicy(), tenant=SimpleNamespace(key="red"), client=None, caches=caches
+        last_known_policy=SyncPolicy(),
+        tenant=SimpleNamespace(key="red"),
+        client=None,
+        caches=caches,
+        account=SimpleNamespace(run=without_account),
     )
     sync: Any = SimpleNamespace(vnodes=SimpleNamespace(add_tenant=lambda *_: tenant))
     steps = VNodeSync.attach(sync, session)
