@@ -106,6 +106,9 @@ class SuperNodes:
     def __iter__(self) -> Iterator[str]:
         return iter(self._nodes)
 
+    def __len__(self) -> int:
+        return len(self._nodes)
+
     def put(self, node: Object) -> None:
         """A node as it is now. Heartbeats alone are no change."""
         name, reduced = name_of(node), reduced_node(node)

@@ -14,7 +14,7 @@ import msgspec
 
 from daemonkit import logs
 from daemonkit.fairness.scheduler import AccountRun, without_account
-from daemonkit.fairness.steps import WorkStep
+from daemonkit.fairness.steps import WorkStep, in_steps
 from daemonkit.kube.answers import decoded
 from daemonkit.kube.client import ApiError, Requester, UnreachableError
 from daemonkit.kube.resources import NODES
@@ -62,6 +62,11 @@ from syncer.vnodes.machine import (
 from syncer.vnodes.super_nodes import SuperNodes
 
 MAX_IN_FLIGHT = 4
+# vNodes of super nodes that are gone, which are looked for at each tick until they are removed. A tenant may
+# have 100 000 Nodes that look like that.
+MAX_WITHOUT_NODE = 1_000
+# vNodes that another policy is applied to in one step, of up to 10 us each.
+_STEP = 500
 # A renewal that takes as long as the interval is of no use any more.
 RENEWAL_TIMEOUT_S = 10.0
 # Somebody else's write between our read and our patch; then the retry has its backoff.
@@ -70,6 +75,8 @@ _OBJECT = msgspec.json.Decoder(Object)
 _MERGE_PATCH = "application/merge-patch+json"
 
 NOT_READY = "VNodeNotReady"
+
+_DONE = object()
 
 _log = logs.get(__name__)
 
@@ -171,7 +178,7 @@ class TenantVNodes:
                 self._handle(name, found, NodeVanished())
             return
         if found is None:
-            if not is_own_vnode(actual):
+            if not is_own_vnode(actual) or self._has_most_without_node(name):
                 return
             found = self._get_or_add(name)
         self._note_shown_before(name, actual)
@@ -186,10 +193,19 @@ class TenantVNodes:
         self._shown_before.clear()
         self._may_remove = self._has_synced
         self._follow_scope()
-        for name, each in self._vnodes.items():
-            self._handle(name, each, PolicyChanged())
+        work = self._apply_policy()
+        # The first step is taken at once: most tenants need no other one.
+        if next(work, _DONE) is None:
+            self._spawn(in_steps(work), "policy", lambda: None)
+
+    def _apply_policy(self) -> Generator[None, None, None]:
+        step = WorkStep(_STEP)
         for name in [*{*self._vnodes, *self._nodes_in_scope()}]:
+            if (found := self._vnodes.get(name)) is not None:
+                self._handle(name, found, PolicyChanged())
             self.super_node_changed(name)
+            if step.count():
+                yield
 
     # ---- What the engine asks
 
@@ -262,6 +278,11 @@ class TenantVNodes:
     def _nodes_in_scope(self) -> list[str]:
         """The super nodes that the policy may show without pods."""
         return [] if self._policy.scope is VNodeScope.USED else list(self._super_nodes)
+
+    def _has_most_without_node(self, name: str) -> bool:
+        """Whether no further vNode is looked after that no super node has, or may have."""
+        is_without_node = self._super_nodes.is_known(name) and name not in self._super_nodes
+        return is_without_node and len(self._vnodes) >= len(self._super_nodes) + MAX_WITHOUT_NODE
 
     def _note_shown_before(self, name: str, actual: Object | None) -> None:
         """While no policy says whether the tenant has this vNode, one that it has is to stay alive."""
