@@ -52,8 +52,8 @@ class ForeignNamespaceError(Exception):
 
 
 WRITE_RATE = "WriteRateExceeded"
-# It is gone, another one by now, or too many come at once: of what was sent that says nothing.
-_AGAIN = frozenset({404, 409, 429})
+# It is gone, another one by now, or the server has no time: of what was sent that says nothing.
+_AGAIN = frozenset({404, 409, 429, 503, 504})
 _TOO_LARGE = Refusal(
     "object",
     f"it would have more than {MAX_ANSWERED_BYTES} bytes as an API server answers it, which writes each <, > "
@@ -240,12 +240,12 @@ class ActionWriter:
         try:
             return await self._send(session, item, action.side, "patch", request)
         except ApiError as error:
-            if error.status.code >= 500:
-                raise
-            charge.give_back()
+            may_be_written = error.status.code >= 500
+            if not may_be_written:
+                charge.give_back()
             if error.status.code in _AGAIN:
                 raise
-            return None
+            return None  # also where a webhook fails, perhaps at what the tenant has written
 
     def _takes_away(self, item: SyncKey, action: Patch, there: CachedObject | None) -> bool:
         """Whether a patch of the super object takes away what may lead to another tenant by now."""
