@@ -2,8 +2,8 @@
 """The state that all connections share: registered tenants, the pod index, usage, open connections.
 
 Sources replace `registry` and `index` as a whole. Both are immutable, so a request reads one version of each.
-Nothing here waits. Of the connections that a reload cuts some end at once, and the rest in the next
-iterations of the loop, in which none of them has a request served.
+Nothing here waits. Connections that a reload cuts end in the next iterations of the loop, in which none of
+them has a request served.
 """
 
 import asyncio
@@ -126,7 +126,7 @@ class AgentState:
             is_checking = bool(self._pending_checks)
             self._pending_checks += due
             if not is_checking:
-                self._check_some()
+                self.poller.loop.call_soon(self._check_some)
 
     def watch_expiry(self, opened: ClientPort | Tunnel) -> None:
         """End a connection or tunnel, whose client is identified now, when its certificates expire."""
@@ -153,7 +153,8 @@ class AgentState:
             return
         self._must_check_again = False
         self._pending_checks = [*self.connections, *self.tunnels]
-        self._check_some()
+        # Not in this step, in which sources were read: it has taken its time already.
+        self.poller.loop.call_soon(self._check_some)
 
     def _check_some(self) -> None:
         pending, clock = self._pending_checks, self.poller.clock

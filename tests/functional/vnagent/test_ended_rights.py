@@ -89,8 +89,8 @@ def test_rights_are_looked_at_in_steps(tmp_path: Path, factor: int) -> None:
         tunnels = [LookedAt() for _ in range(factor * CHECKED)]
         state.tunnels.update(cast(Tunnel, each) for each in tunnels)
         state.serve_tenants(Registry(), None, ())
-        looks = [0, sum(each.looks for each in tunnels)]
-        while looks[-1] != looks[-2]:
+        looks = [0]
+        while looks[-1] < len(tunnels):
             await asyncio.sleep(0)  # pace: iterations are counted
             looks.append(sum(each.looks for each in tunnels))
         assert max(now - before for before, now in itertools.pairwise(looks)) <= CHECKED
@@ -115,6 +115,7 @@ def test_nothing_is_looked_at_before_it_expires(tmp_path: Path, count: int) -> N
             assert not state.is_ending(cast(ClientConnection, late))
             state.end_expired(now_s)
         assert sum(each.looks for each in tunnels) == before
+        await asyncio.sleep(0)
         assert cast(Tunnel, late) not in state.tunnels
 
     run(body)
@@ -131,6 +132,7 @@ def test_an_ended_tunnel_does_not_expire(tmp_path: Path) -> None:
         state.on_tunnel_close(cast(Tunnel, tunnel))
         state.tunnels.add(cast(Tunnel, tunnel))
         state.end_expired(2.0)
+        await asyncio.sleep(0)
         assert ends == []
 
     run(body)
@@ -166,13 +168,15 @@ def test_an_ending_connection_has_no_request_served() -> None:
 
 
 def test_those_that_are_about_to_end_are_known(tmp_path: Path) -> None:
+    """None ends within the reload: 15 ms of ends and 9 ms of a reload were one step."""
+
     async def body(poller: SocketPoller) -> None:
         state = new_state(poller, tmp_path)
         many = open_many(state, AT_ONCE)
         assert not any(state.is_ending(cast(ClientConnection, each)) for each in many)
         state.serve_tenants(Registry(), None, ())
         left = [*state.connections, *state.tunnels]
-        assert AT_ONCE - 1 <= len(left) <= AT_ONCE
+        assert len(left) == len(many)
         assert all(state.is_ending(cast(ClientConnection, each)) for each in left)
         await until(lambda: not open_count(state))
 
