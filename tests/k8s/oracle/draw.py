@@ -74,16 +74,19 @@ def rules_left_to_chance(drawn: DrawnNamespace) -> str:
                 if holder != name:
                     return f"{holder} and {name} have {ip}:{port['port']}"
     for name in drawn.services:
-        copies_of: dict[str, list[Json]] = {}
+        copies_of: dict[tuple[str, ...], list[Json]] = {}
         for one in drawn.slices_of(name):
+            # Slices may have other numbers for a port: an address is another endpoint then.
+            ports = [f"{port.get('name', '')} {port['protocol']} {port.get('port')}" for port in one["ports"]]
             for endpoint in one["endpoints"]:
                 ip = canonical_ip(endpoint["addresses"][0]) or ""
                 values = {key: endpoint.get(key) for key in ("conditions", "hints", "nodeName")}
-                copies_of.setdefault(ip, []).append(values)
-        for ip, copies in copies_of.items():
+                for port in ports:
+                    copies_of.setdefault((ip, port), []).append(values)
+        for (ip, port), copies in copies_of.items():
             contenders = [one for one in copies if not (one["conditions"] or {}).get("terminating")] or copies
             if any(one != contenders[0] for one in contenders):
-                return f"{name} has several {ip}"
+                return f"{name} has several {ip} at {port}"
     return ""
 
 
