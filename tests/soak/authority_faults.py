@@ -63,7 +63,7 @@ class AuthorityFaults:
         load = AgentLoad(self._node, tenant, self._recorder)
         new = tenant.identity
         self._node.super_cluster.put_registration(old.key, [new.authority], new.apiserver, [new.metrics])
-        self._wait("the old metrics client is refused", lambda: load.status_for(old.metrics) == 403)
+        self._wait("the old metrics client is refused", lambda: _status(load, old.metrics) == 403)
         if load.status_for(old.apiserver) != 200:
             raise FaultError("the API server's old certificate is refused at once")
         now_s = self._recorder.now_s()
@@ -78,8 +78,13 @@ class AuthorityFaults:
             raise FaultError(f"not within {DEADLINE_S:.0f} s: {what}")
 
 
-def _is_served(load: AgentLoad, leaf: Leaf) -> bool:
+def _status(load: AgentLoad, leaf: Leaf) -> int | None:
+    """The status of an answer; None if the connection was refused, or cut by the reload that revoked it."""
     try:
-        return load.status_for(leaf) == 200
+        return load.status_for(leaf)
     except RefusedError:
-        return False
+        return None
+
+
+def _is_served(load: AgentLoad, leaf: Leaf) -> bool:
+    return _status(load, leaf) == 200
