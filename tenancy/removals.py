@@ -59,5 +59,4 @@ def evaluate(
 
 def is_distrusted(known: int, missing: int) -> bool:
     """Whether a reading that lacks `missing` of `known` tenants is distrusted."""
-
     return missing > 0 and (missing == known or (missing >= _LEAST and missing > known * _SHARE))

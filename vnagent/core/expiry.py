@@ -17,18 +17,24 @@ class ExpiryIndex(Generic[T]):
         self._by_second: dict[int, set[T]] = {}
         # The last second that is over.
         self._over_s = 0
+        # What was added after its second was over.
+        self._late: set[T] = set()
 
     def __len__(self) -> int:
         """How many are kept."""
         return sum(map(len, self._by_second.values()))
 
     def add(self, one: T, not_after_s: float) -> None:
-        """`one` expires behind this time, which is to come; nothing happens if that is infinity."""
+        """`one` expires behind this time, never if it is infinity; if it is over, `one` is due next."""
         if not_after_s < math.inf:
-            self._by_second.setdefault(math.ceil(not_after_s), set()).add(one)
+            second = math.ceil(not_after_s)
+            self._by_second.setdefault(second, set()).add(one)
+            if second <= self._over_s:
+                self._late.add(one)
 
     def discard(self, one: T, not_after_s: float) -> None:
         """`one` has ended; `not_after_s` is what it was added with."""
+        self._late.discard(one)
         if not_after_s < math.inf:
             second = math.ceil(not_after_s)
             kept = self._by_second.get(second)
@@ -39,9 +45,10 @@ class ExpiryIndex(Generic[T]):
 
     def due(self, now_s: float) -> list[T]:
         """What has expired since the last call."""
+        late, self._late = self._late, set()
         before_s, self._over_s = self._over_s, math.ceil(now_s) - 1
         by_second = self._by_second
         passed = range(before_s + 1, self._over_s + 1)
         # Hours, if the clock was set.
         seconds = passed if len(passed) <= len(by_second) else [each for each in by_second if each in passed]
-        return [one for second in seconds for one in by_second.get(second, ())]
+        return [*late, *(one for second in seconds for one in by_second.get(second, ()))]

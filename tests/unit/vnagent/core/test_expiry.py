@@ -43,6 +43,17 @@ def test_what_was_discarded_is_not_due() -> None:
     assert len(index) == 0
 
 
+def test_what_expired_before_it_was_added_is_due_next() -> None:
+    """A certificate may expire between the handshake that verified it and the connection's admission."""
+    index = ExpiryIndex[str]()
+    assert index.due(NOW_S) == []
+    for one in ("a", "b"):
+        index.add(one, NOW_S - 0.6)
+    index.discard("b", NOW_S - 0.6)
+    assert index.due(NOW_S + 0.1) == ["a"]
+    assert index.due(NOW_S + 1.1) == []
+
+
 def test_a_clock_that_goes_back_makes_it_due_again() -> None:
     """It had not expired when it was looked at, so it still has to end."""
     index = ExpiryIndex[str]()
