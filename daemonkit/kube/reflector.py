@@ -84,10 +84,11 @@ class Timing:
     """How a reflector asks and waits.
 
     The request asks the server to end a watch after `watch_timeout_s` or up to an eighth sooner, at random.
-    So watches of many nodes spread over servers (client-go does the same with 5 to 10 minutes). It is also
-    how old the state of a kind may get that had no event, of which servers send no bookmarks. Of others they
-    send one each minute (k8s.io/apiserver, storage/cacher: bookmarkFrequency). So a stream that has brought
-    something, and then brings nothing for `idle_timeout_s`, is taken for half open.
+    So watches of many nodes spread over servers (client-go does the same with 5 to 10 minutes). API servers
+    send no bookmarks of a kind that had no event since they started: its state is confirmed when a watch
+    ends. Of other kinds they send one each minute (k8s.io/apiserver, storage/cacher: bookmarkFrequency). So
+    the reflector takes a stream for half open that has brought something, and then nothing for
+    `idle_timeout_s`.
     """
 
     page_size: int = 500

@@ -151,7 +151,7 @@ class SuperCaches:
     # ---- changes
 
     def _apply(self, sync: KindSync, changes: Sequence[Change[CachedObject]]) -> None:
-        # First: the cache has them, even if whoever acts on them fails.
+        # Before the handlers, which may raise: the cache has these changes already.
         self._changes[sync.kind.kind] += 1
         before = self._unreadable_claims(sync, changes)
         self._changed(sync, changes)

@@ -82,7 +82,7 @@ class TenantCaches:
         )
 
     def _changed(self, kind: str, changes: Sequence[Change[CachedObject]]) -> None:
-        # First: the cache has them, even if whoever acts on them fails.
+        # Before the handlers, which may raise: the cache has these changes already.
         self._changes[kind] += 1
         self._owner.objects_changed(kind, changes)
 

@@ -41,9 +41,9 @@ class ComparedKinds:
         self._patrols = 0
 
     def unverified(self, most: int) -> Iterable[_Found]:
-        """As that of the caches: the pairs that are not verified, in lists of which each took `most` looks.
+        """The pairs that are not verified, in lists. For each list at most `most` pairs were compared.
 
-        A list is right until its reader awaits something.
+        A list is valid until its reader awaits something.
         """
         caches = self._caches
         if self._patrols % ALL_EVERY == 0:

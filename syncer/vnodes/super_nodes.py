@@ -139,7 +139,7 @@ class SuperNodes:
         self._unreadable.add(name)
 
     def is_known(self, name: str) -> bool:
-        """Whether it is known what the node is, or that there is none."""
+        """Whether the super cluster has been read as to this node: the node, or its absence, is known."""
         return self.has_synced and (name in self._nodes or name not in self._unreadable)
 
     def find(self, name: str) -> Object | None:

@@ -98,7 +98,7 @@ class TenantVNodes:
 
     Nothing is removed before `mark_synced`: until then pods are missing that are only not reported yet. While
     the policy is not known (None) nothing is made or removed either, and what it would decide stays as the
-    tenant's Nodes have it: also that there is one without a pod.
+    tenant's Nodes have it. So a vNode without a pod stays.
     """
 
     def __init__(

@@ -2,9 +2,9 @@
 """Compares both sides of every object, and has those planned again that have not been verified.
 
 A pair of versions that was once planned without anything to do is verified. So a patrol compares two texts an
-object, and decodes nothing; of a kind whose caches have not changed it compares those again that were not
-verified. What changed was queued by its event already; a patrol finds what lost its event,
-and what waits without a watch.
+object, and decodes nothing. Of a kind whose caches have not changed it compares those alone that were not
+verified. What changed was queued by its event already; a patrol finds what lost its event, and what waits
+without a watch.
 """
 
 import asyncio

@@ -40,7 +40,7 @@ WORKING_S = 0.01
 # a stream meanwhile, at most. What is counted one by one is exchanged where it is counted.
 EXCHANGE_S = 0.001
 # Each socket is looked at once in so many sweeps, every 16 s, and when its deadline passes. A look takes
-# 2 us, of which 0.6 us are for the question whether the peer has vanished.
+# 2 us, of which the check for a vanished peer takes 0.6 us.
 CHECKED_PARTS = TICKS
 # Looks in one iteration of the loop: sockets that were opened together are looked at together.
 LOOKED_AT_ONCE = 200

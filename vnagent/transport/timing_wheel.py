@@ -19,7 +19,7 @@ _OUT = math.inf
 
 class WheelMember:
     """What a wheel can hold once. It is taken at `due_s`: later than all times before it is in a wheel, and
-    in the past once it was removed. So whoever compares needs no other flag."""
+    in the past once it was removed. So a caller that compares times needs no other flag."""
 
     __slots__ = ("due_s",)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Connections and tunnels without sockets, each of which takes a time to end by the poller's clock."""
+"""Fake connections and tunnels: to end one advances the poller's clock by a set time."""
 
 import asyncio
 import itertools
@@ -56,7 +56,7 @@ class OpenPort:
 
 
 def open_many(state: AgentState, count: int, end_s: float = 0.001) -> list[OpenPort]:
-    """So many connections and as many tunnels, each of which takes so long to end."""
+    """Open `count` connections and as many tunnels; to end one takes `end_s`."""
     clock = state.poller.clock = Clock()
     found = [OpenPort(state, lambda: clock.pass_s(end_s)) for _ in range(2 * count)]
     state.connections.update(cast(ClientConnection, each) for each in found[:count])
