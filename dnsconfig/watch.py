@@ -14,7 +14,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from daemonkit.kube.freshness import Freshness, freshness_of
-from daemonkit.kube.reflector import Reflector, Timing, Transport
+from daemonkit.kube.reflector import Reflector, Transport
+from daemonkit.kube.reflector_policy import Timing
 from daemonkit.kube.relist_guard import is_distrusted
 from daemonkit.kube.resources import NAMESPACES, PODS, SERVICES, VIRTUAL_CLUSTERS, Identity, is_excluded
 from daemonkit.kube.store import Change, Deleted, Modified, UndecodableDeleted

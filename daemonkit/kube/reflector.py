@@ -10,7 +10,6 @@ import random
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Generator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 import msgspec
@@ -43,6 +42,7 @@ from daemonkit.kube.reflector_policy import (
     Regressed,
     Stalled,
     Step,
+    Timing,
     Unreachable,
     after,
     is_watch_useful,
@@ -77,29 +77,6 @@ _SLICE_BYTES = 256 << 10
 _SLICE_EVENTS = 32
 # Of a list, what is delivered in one step. A handler of vc-syncer takes 5 to 10 us for a change.
 _PART_CHANGES = 500
-
-
-@dataclass(frozen=True, slots=True)
-class Timing:
-    """How a reflector asks and waits.
-
-    The request asks the server to end a watch after `watch_timeout_s` or up to an eighth sooner, at random.
-    So watches of many nodes spread over servers (client-go does the same with 5 to 10 minutes). API servers
-    send no bookmarks of a kind that had no event since they started: its state is confirmed when a watch
-    ends. Of other kinds they send one each minute (k8s.io/apiserver, storage/cacher: bookmarkFrequency). So
-    the reflector takes a stream for half open that has brought something, and then nothing for
-    `idle_timeout_s`.
-    """
-
-    page_size: int = 500
-    watch_timeout_s: float = 240.0
-    idle_timeout_s: float = 90.0
-    # What the server may be late with ending a watch.
-    margin_s: float = 10.0
-
-    def timeout_s(self, jitter: float) -> float:
-        """How long the server is asked to let a watch last. `jitter` is a random number in [0, 1)."""
-        return self.watch_timeout_s * (1.0 - jitter / 8.0)
 
 
 class Transport(Protocol):

@@ -18,6 +18,7 @@ The rules in words:
 """
 
 import enum
+from dataclasses import dataclass
 
 import msgspec
 from msgspec.structs import replace
@@ -37,6 +38,29 @@ RETRY_AFTER_MAX_S = 120.0
 SHORT_WATCH_S = 1.0
 # With watches of 210 to 240 s that makes a list each eleven to twelve minutes.
 MAX_SILENT_WATCHES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """How a reflector asks and waits.
+
+    The request asks the server to end a watch after `watch_timeout_s` or up to an eighth sooner, at random.
+    So watches of many nodes spread over servers (client-go does the same with 5 to 10 minutes). API servers
+    send no bookmarks of a kind that had no event since they started: its state is confirmed when a watch
+    ends. Of other kinds they send one each minute (k8s.io/apiserver, storage/cacher: bookmarkFrequency). So
+    the reflector takes a stream for half open that has brought something, and then nothing for
+    `idle_timeout_s`.
+    """
+
+    page_size: int = 500
+    watch_timeout_s: float = 240.0
+    idle_timeout_s: float = 90.0
+    # What the server may be late with ending a watch.
+    margin_s: float = 10.0
+
+    def timeout_s(self, jitter: float) -> float:
+        """How long the server is asked to let a watch last. `jitter` is a random number in [0, 1)."""
+        return self.watch_timeout_s * (1.0 - jitter / 8.0)
 
 
 class Action(enum.Enum):

@@ -15,7 +15,8 @@ from typing import Any, Protocol
 import msgspec
 
 from daemonkit.kube.client import ApiError, UnreachableError
-from daemonkit.kube.reflector import Reflector, Timing, Transport
+from daemonkit.kube.reflector import Reflector, Transport
+from daemonkit.kube.reflector_policy import Timing
 from daemonkit.kube.resources import NODES, PODS, Key, ObjectMeta
 from daemonkit.kube.store import Added, Change, Modified
 from devkit.kube.patches import STRATEGIC

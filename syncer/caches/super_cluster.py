@@ -12,8 +12,9 @@ from daemonkit.fairness.scheduler import Account
 from daemonkit.fairness.steps import WorkStep, in_steps
 from daemonkit.kube.byte_budget import OBJECT_BYTES
 from daemonkit.kube.freshness import Failure
-from daemonkit.kube.reflector import Reflector, Timing, Transport
+from daemonkit.kube.reflector import Reflector, Transport
 from daemonkit.kube.reflector_log import FirstFailure
+from daemonkit.kube.reflector_policy import Timing
 from daemonkit.kube.resources import NODES, PODS, SECRETS, Key
 from daemonkit.kube.store import Added, Change, DecodeFailed, Deleted, Modified, UndecodableDeleted
 from daemonkit.kube.watch import BoundedParser

@@ -23,7 +23,8 @@ from daemonkit.kube import deep_json
 from daemonkit.kube.byte_budget import ByteBudget
 from daemonkit.kube.client import ApiError, Requester, UnreachableError
 from daemonkit.kube.event_recorder import EVENTS, EventSource, InvolvedObject, build_event
-from daemonkit.kube.reflector import Reflector, Timing, Transport
+from daemonkit.kube.reflector import Reflector, Transport
+from daemonkit.kube.reflector_policy import Timing
 from daemonkit.kube.resources import PODS, Resource
 from daemonkit.kube.store import Change
 from daemonkit.tasks import Tasks

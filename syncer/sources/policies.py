@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from daemonkit.kube import deep_json
-from daemonkit.kube.reflector import Reflector, Timing, Transport
+from daemonkit.kube.reflector import Reflector, Transport
+from daemonkit.kube.reflector_policy import Timing
 from daemonkit.kube.resources import Key, ObjectMeta, Resource
 from daemonkit.kube.store import Change
 from syncer.core.objects import Object

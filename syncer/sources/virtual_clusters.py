@@ -12,7 +12,8 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from daemonkit import logs
-from daemonkit.kube.reflector import Reflector, Timing, Transport
+from daemonkit.kube.reflector import Reflector, Transport
+from daemonkit.kube.reflector_policy import Timing
 from daemonkit.kube.resources import SECRETS, VIRTUAL_CLUSTERS, Key
 from daemonkit.kube.store import Change, DecodeFailed, Deleted
 from daemonkit.remedies import Hop, HopKind

@@ -4,7 +4,8 @@
 from collections.abc import Callable, Collection, Generator, Sequence
 
 from daemonkit.fairness.steps import WorkStep, in_steps
-from daemonkit.kube.reflector import Reflector, Timing, Transport
+from daemonkit.kube.reflector import Reflector, Transport
+from daemonkit.kube.reflector_policy import Timing
 from daemonkit.kube.resources import PODS, SERVICES, Key, Resource
 from daemonkit.kube.store import Added, Change, Deleted, Modified
 from daemonkit.tasks import Tasks

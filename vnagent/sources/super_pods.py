@@ -11,7 +11,8 @@ from dataclasses import replace
 
 import msgspec
 
-from daemonkit.kube.reflector import Reflector, Timing, Transport
+from daemonkit.kube.reflector import Reflector, Transport
+from daemonkit.kube.reflector_policy import Timing
 from daemonkit.kube.resources import PODS, Key, ObjectMeta
 from daemonkit.remedies import Hop, HopKind
 from tenancy.ownership import ContainerPolicy, Owned, owned_pod

@@ -21,7 +21,8 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from daemonkit import logs
-from daemonkit.kube.reflector import Reflector, Timing, Transport
+from daemonkit.kube.reflector import Reflector, Transport
+from daemonkit.kube.reflector_policy import Timing
 from daemonkit.kube.resources import CONFIG_MAPS, SECRETS, VIRTUAL_CLUSTERS, Key, KubeObject
 from daemonkit.kube.store import Change, Deleted, UndecodableDeleted
 from daemonkit.remedies import Hop, HopKind

@@ -15,7 +15,8 @@ import pytest
 import pytest_asyncio
 
 from daemonkit.kube.client import ApiError, Client
-from daemonkit.kube.reflector import Reflector, Timing
+from daemonkit.kube.reflector import Reflector
+from daemonkit.kube.reflector_policy import Timing
 from daemonkit.kube.resources import CONFIG_MAPS, ObjectMeta, Page
 from daemonkit.kube.store import Change
 

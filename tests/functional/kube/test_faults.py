@@ -11,7 +11,8 @@ import pytest
 
 from daemonkit.kube.client import Client
 from daemonkit.kube.connection import Connection, dial
-from daemonkit.kube.reflector import Reflector, Timing
+from daemonkit.kube.reflector import Reflector
+from daemonkit.kube.reflector_policy import Timing
 from daemonkit.kube.resources import CONFIG_MAPS, ObjectMeta
 from daemonkit.kube.store import Change
 from devkit.kube.apiserver import FakeApiserver

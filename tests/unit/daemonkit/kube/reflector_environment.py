@@ -13,7 +13,8 @@ import msgspec
 
 from daemonkit.kube.byte_budget import ByteBudget
 from daemonkit.kube.client import ApiError
-from daemonkit.kube.reflector import Reflector, Timing
+from daemonkit.kube.reflector import Reflector
+from daemonkit.kube.reflector_policy import Timing
 from daemonkit.kube.resources import CONFIG_MAPS, Identity, ObjectMeta, Status, is_older
 from daemonkit.kube.store import Added, Change, Deleted, Modified
 from devkit.kube import wire as wire

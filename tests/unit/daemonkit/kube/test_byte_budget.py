@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 import pytest
 
 from daemonkit.kube.byte_budget import OBJECT_BYTES, ByteBudget, OverBudgetError
-from daemonkit.kube.reflector import Timing
+from daemonkit.kube.reflector_policy import Timing
 from daemonkit.kube.resources import NameOnly
 from daemonkit.kube.shared_budget import SharedBudget
 from daemonkit.kube.store import DecodeFailed, Store

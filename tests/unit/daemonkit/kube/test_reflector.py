@@ -9,7 +9,8 @@ import pytest
 
 from daemonkit.fairness.emptying import Holder, emptied
 from daemonkit.kube import reflector
-from daemonkit.kube.reflector import Reflector, Timing
+from daemonkit.kube.reflector import Reflector
+from daemonkit.kube.reflector_policy import Timing
 from daemonkit.kube.resources import CONFIG_MAPS
 from daemonkit.kube.store import Added, Change, Modified
 from daemonkit.kube.watch import LARGE_BYTES, BoundedParser

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from daemonkit.kube.client import UnreachableError
-from daemonkit.kube.reflector import Timing
+from daemonkit.kube.reflector_policy import Timing
 from daemonkit.kube.resources import is_older
 from devkit.kube import wire as wire
 from tests.unit.daemonkit.kube.reflector_environment import EVERY, ReflectorEnvironment, expired, refused

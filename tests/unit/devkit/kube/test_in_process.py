@@ -4,7 +4,8 @@ import asyncio
 import pytest
 
 from daemonkit.kube.client import AnswerTooLargeError, ApiError, UnreachableError
-from daemonkit.kube.reflector import Reflector, Timing
+from daemonkit.kube.reflector import Reflector
+from daemonkit.kube.reflector_policy import Timing
 from daemonkit.kube.resources import CONFIG_MAPS, NAMESPACES, Key, MetadataOnly
 from devkit.kube.cluster import Cluster, ClusterSettings
 from devkit.kube.in_process import InProcessClient
