@@ -63,6 +63,11 @@ def has_too_many_values(data: msgspec.Raw | bytes | memoryview, most: int = MAX_
     return _count(b"".join(content.split(b'"')[::2])) > most
 
 
+def has_as_many(content: bytes, character: bytes, times: int) -> bool:
+    """Whether bytes have a character so often. `bytes.count`, which looks at each, takes twice the time."""
+    return len(content) - len(content.replace(character, b"", times)) >= times
+
+
 def _count(content: bytes) -> int:
     """The values, or a few more: each but the first of a list or map follows a comma."""
     return len(content) - len(content.translate(None, _BEFORE_VALUES))

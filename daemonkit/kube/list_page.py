@@ -61,41 +61,53 @@ _OUTLINES = msgspec.json.Decoder(_Outline)
 _METADATA = msgspec.json.Decoder(ListMeta)
 
 
-def most_cut_bytes(body: bytes) -> int:
-    """What `cut` takes at most beside the body, between its pieces of work."""
-    if _is_usual(body):
-        return 0
-    return _MAX_OUTLINE_BYTES + _CUT_ITEM_BYTES * min(len(body) // _MIN_ITEM_BYTES, MAX_ITEMS)
+class ListBody:
+    """The body of an answer that has a list, or a page of one."""
 
+    __slots__ = ("_body", "_is_usual")
 
-def cut(body: bytes) -> Generator[None, None, ListedPage]:
-    """Yields between two pieces of work; returns the page. Raises GarbageError."""
-    if _is_usual(body):
-        page = _decoded(_PAGES, body)
-        return ListedPage(page.metadata, page.items or ())
-    outline, objects = yield from _outlined(body)
-    found = _decoded(_OUTLINES, outline)
-    yield
-    view = memoryview(body)
+    def __init__(self, body: bytes) -> None:
+        self._body = body
+        self._is_usual = _is_usual(body)
 
-    def at(number: int) -> memoryview:
-        if not 0 <= number < len(objects):
-            raise GarbageError("not a list: an item that is no object")
-        begin, end = objects[number]
-        return view[begin:end]
+    @property
+    def most_bytes(self) -> int:
+        """What it takes at most, and `cut` beside it between its pieces of work."""
+        size = len(self._body)
+        if self._is_usual:
+            return size
+        return size + _MAX_OUTLINE_BYTES + _CUT_ITEM_BYTES * min(size // _MIN_ITEM_BYTES, MAX_ITEMS)
 
-    metadata = ListMeta() if found.metadata is None else _decoded(_METADATA, at(found.metadata))
-    items: list[msgspec.Raw] = []
-    for number in found.items or ():
-        items.append(msgspec.Raw(at(number)))
-        if len(items) % _SLICE_ITEMS == 0:
-            yield
-    return ListedPage(metadata, items)
+    def cut(self) -> Generator[None, None, ListedPage]:
+        """Yields between two pieces of work; returns the page. Raises GarbageError."""
+        if self._is_usual:
+            page = _decoded(_PAGES, self._body)
+            return ListedPage(page.metadata, page.items or ())
+        outline, objects = yield from _outlined(self._body)
+        found = _decoded(_OUTLINES, outline)
+        yield
+        view = memoryview(self._body)
+
+        def at(number: int) -> memoryview:
+            if not 0 <= number < len(objects):
+                raise GarbageError("not a list: an item that is no object")
+            begin, end = objects[number]
+            return view[begin:end]
+
+        metadata = ListMeta() if found.metadata is None else _decoded(_METADATA, at(found.metadata))
+        items: list[msgspec.Raw] = []
+        for number in found.items or ():
+            items.append(msgspec.Raw(at(number)))
+            if len(items) % _SLICE_ITEMS == 0:
+                yield
+        return ListedPage(metadata, items)
 
 
 def _is_usual(body: bytes) -> bool:
     size = len(body)
-    return size <= _ANY_BYTES or (size <= _USUAL_BYTES and body.count(b"{") <= size // _USUAL_OBJECT_BYTES)
+    if size <= _ANY_BYTES or size > _USUAL_BYTES:
+        return size <= _ANY_BYTES
+    return not deep_json.has_as_many(body, b"{", size // _USUAL_OBJECT_BYTES + 1)
 
 
 def _outlined(body: bytes) -> Generator[None, None, tuple[bytes, list[tuple[int, int]]]]:

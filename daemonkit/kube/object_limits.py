@@ -175,7 +175,7 @@ class ObjectLimits:
 
     def _is_usual(self, content: bytes) -> bool:
         """Whether nothing in these few bytes can exceed a limit: a list has an entry more than commas."""
-        if content.count(b",") >= _USUAL_ENTRIES or b"\\u" in content:
+        if deep_json.has_as_many(content, b",", _USUAL_ENTRIES) or b"\\u" in content:
             return False
         for name in self._searched_names:  # noqa: SIM110 - one or two, and a generator takes longer
             if name in content:

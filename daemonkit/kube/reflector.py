@@ -27,6 +27,7 @@ from daemonkit.kube.client import (
     UnreachableError,
 )
 from daemonkit.kube.freshness import Failure
+from daemonkit.kube.list_pages import ListPages, Spawn
 from daemonkit.kube.object_limits import limits_of
 from daemonkit.kube.reflector_log import FailureLog, OversizedObjectLog
 from daemonkit.kube.reflector_policy import (
@@ -236,14 +237,14 @@ class Reflector(Generic[T]):
         if self._store.note_compressed(value, less_bytes) and self._budget_part is not None:
             self._budget_part.note_compressed()
 
-    async def run(self) -> None:
-        """List and watch until cancelled."""
+    async def run(self, spawn: Spawn | None = None) -> None:
+        """List and watch until cancelled. With `spawn` a list asks for its pages early; see `ListPages`."""
         state = Progress()
         while True:
             if state.step.delay_s > 0:
                 await asyncio.sleep(state.step.delay_s)
             try:
-                outcome = await self._take(state.step)
+                outcome = await self._take(state.step, spawn)
             # A bug, triggered by the server's data. The loop logs it and tries again with backoff.
             except Exception as error:  # noqa: BLE001 - else the resource is never read again
                 _log.error(
@@ -261,7 +262,7 @@ class Reflector(Generic[T]):
             self._report(state.step, outcome, following)
             state = following
 
-    async def _take(self, step: Step) -> Outcome:
+    async def _take(self, step: Step, spawn: Spawn | None) -> Outcome:
         """Do one step; every expected failure is an outcome."""
         begun_s, confirmations, events = self._clock(), self._confirmations, self._events
 
@@ -276,7 +277,7 @@ class Reflector(Generic[T]):
             if step.action is Action.LIST:
                 items: list[Put[T] | Undecodable] = []
                 try:
-                    await self._list(step, items)
+                    await self._list(step, items, spawn)
                 finally:
                     # What ends a list may keep its frame alive until a collection of garbage.
                     try:
@@ -317,7 +318,7 @@ class Reflector(Generic[T]):
             self._confirmed(self._clock(), Action.WATCH)
         return Ended(lasted_s, is_useful)
 
-    async def _list(self, step: Step, items: list[Put[T] | Undecodable]) -> None:
+    async def _list(self, step: Step, items: list[Put[T] | Undecodable], spawn: Spawn | None) -> None:
         """List into `items`, which the caller has empty and clears."""
         self._lists += 1
         params = dict(self._selectors)
@@ -328,42 +329,13 @@ class Reflector(Generic[T]):
             params["resourceVersionMatch"] = "NotOlderThan"
         asked_at = self._clock()
         filtered: dict[str, set[str]] = {}
-        version = ""
-        size = self._timing.page_size
         if not step.is_paged and self._budget_part is not None:
             self._budget_part.begin_whole_list()
-        while True:
-            if step.is_paged:
-                params["limit"] = str(size)
-            try:
-                body = await self._client.request("GET", self._path, params, limit_bytes=_body_limit(params))
-            except AnswerTooLargeError:
-                # A few objects that fill a page must not keep the rest of the list away.
-                if not step.is_paged or size == 1:
-                    raise
-                size //= 2
-                continue
-            if 2 * len(body) < PAGE_BYTES:
-                size = min(self._timing.page_size, 2 * size)
-            part = self._budget_part
-            if part is not None:
-                part.note_page(len(body) + list_page.most_cut_bytes(body))
-            page = await in_steps(list_page.cut(body))
-            metadata = page.metadata
-            if part is not None:
-                part.note_page(len(body) + list_page.ITEM_BYTES * len(page.items))
-            size_bytes = await self._items(page, items, filtered)
-            # Each item is a view of the body.
-            del page, body
-            if part is not None:
-                part.end_page(size_bytes)
-            version = version or metadata.resource_version
-            if not metadata.continue_:
-                break
-            # "specifying resource version is not allowed when using continue"
-            params.pop("resourceVersion", None)
-            params.pop("resourceVersionMatch", None)
-            params["continue"] = metadata.continue_
+        pages = ListPages(self._page, spawn, self.name)
+        try:
+            version = await self._read(pages, params, items, filtered, is_paged=step.is_paged)
+        finally:
+            pages.end()
         found = await in_steps(self._store.comparing(items, version))
         changes = found.changes
         if self._delivers_parts:
@@ -382,6 +354,57 @@ class Reflector(Generic[T]):
         # Handlers may keep the changes that they got.
         delivered = [] if changes is found.changes else found.changes
         await in_steps(emptied(found.objects, found.failures, delivered))
+
+    async def _page(self, params: Mapping[str, str]) -> bytes:
+        return await self._client.request("GET", self._path, params, limit_bytes=_body_limit(params))
+
+    async def _read(
+        self,
+        pages: ListPages,
+        params: dict[str, str],
+        items: list[Put[T] | Undecodable],
+        filtered: dict[str, set[str]],
+        *,
+        is_paged: bool,
+    ) -> str:
+        """Add what all pages have to `items` and to `filtered`; returns the version of the list."""
+        version, size = "", self._timing.page_size
+        if is_paged:
+            params["limit"] = str(size)
+        while True:
+            try:
+                body = await pages.page(params)
+            except AnswerTooLargeError:
+                # A few objects that fill a page must not keep the rest of the list away.
+                if not is_paged or size == 1:
+                    raise
+                size //= 2
+                params["limit"] = str(size)
+                continue
+            part, listed = self._budget_part, list_page.ListBody(body)
+            if part is not None:
+                part.note_page(listed.most_bytes)
+            page = await in_steps(listed.cut())
+            metadata = page.metadata
+            version = version or metadata.resource_version
+            if metadata.continue_:
+                if is_paged and 2 * len(body) < PAGE_BYTES:
+                    size = min(self._timing.page_size, 2 * size)
+                    params["limit"] = str(size)
+                # "specifying resource version is not allowed when using continue"
+                params.pop("resourceVersion", None)
+                params.pop("resourceVersionMatch", None)
+                params["continue"] = metadata.continue_
+                pages.ask(params)
+            if part is not None:
+                part.note_page(len(body) + list_page.ITEM_BYTES * len(page.items))
+            size_bytes = await self._items(page, items, filtered)
+            # Each item is a view of the body.
+            del page, listed, body
+            if part is not None:
+                part.end_page(size_bytes)
+            if not metadata.continue_:
+                return version
 
     async def _take_parts(self, parts: list[list[Change[T]]]) -> None:
         """Take over the first parts of a list, from the end. It is known as a whole with the last one."""

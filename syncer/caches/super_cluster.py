@@ -5,8 +5,10 @@ One watch a kind for all tenants. An object belongs to the tenant whose annotati
 (`tenancy.super_namespaces`); what it claims itself counts only as a second proof, in plans.
 """
 
+import asyncio
 from collections import Counter
-from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Generator, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from daemonkit.fairness.scheduler import Account
 from daemonkit.fairness.steps import WorkStep, in_steps
@@ -43,6 +45,8 @@ from syncer.core.objects import Object, annotations_of
 from syncer.kinds.port import SYSTEM_NAMESPACE, KindSync, Scope
 from tenancy import keys
 from tenancy.super_namespaces import SuperNamespaceOwner, owner_of
+
+T = TypeVar("T")
 
 # Each takes up to 50 us, as what it is part of is counted and planned again.
 _REPORTED_AT_ONCE = 100
@@ -117,8 +121,12 @@ class SuperCaches:
     def start(self, tasks: Tasks, account: Account) -> None:
         """Begin to watch; `account` pays for it."""
         self._tasks, self._account = tasks, account
+
+        def spawn(coro: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
+            return tasks.spawn(account.run(coro), f"super {name}")
+
         for reflector in self.reflectors.values():
-            tasks.spawn(account.run(reflector.run()), f"super {reflector.name}")
+            spawn(reflector.run(spawn), reflector.name)
 
     @property
     def has_synced(self) -> bool:

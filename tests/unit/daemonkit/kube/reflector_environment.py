@@ -7,12 +7,14 @@ test.
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from typing import Any
 
 import msgspec
 
 from daemonkit.kube.byte_budget import ByteBudget
 from daemonkit.kube.client import ApiError
+from daemonkit.kube.list_pages import PageOutcome
 from daemonkit.kube.reflector import Reflector
 from daemonkit.kube.reflector_policy import Timing
 from daemonkit.kube.resources import CONFIG_MAPS, Identity, ObjectMeta, Status, is_older
@@ -46,7 +48,9 @@ class ReflectorEnvironment:
         may_be_absent: bool = False,
         delivers_parts: bool = False,
         budget: ByteBudget[ConfigMap] | None = None,
+        asks_early: bool = False,
     ) -> None:
+        self.asks_early = asks_early
         self.storage = Storage()
         self.transport = StorageTransport(self.storage)
         self.changes_seen: list[Change[ConfigMap]] = []
@@ -118,15 +122,19 @@ class ReflectorEnvironment:
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        async with running(self.reflector):
+        async with running(self.reflector, asks_early=self.asks_early):
             yield
         assert not self.errors
 
 
 @contextlib.asynccontextmanager
-async def running(reflector: Reflector[ConfigMap]) -> AsyncIterator[None]:
+async def running(reflector: Reflector[ConfigMap], *, asks_early: bool = False) -> AsyncIterator[None]:
     async with asyncio.TaskGroup() as group:
-        task = group.create_task(reflector.run())
+
+        def spawn(coro: Coroutine[Any, Any, PageOutcome], name: str) -> asyncio.Task[PageOutcome]:
+            return group.create_task(coro, name=name)
+
+        task = group.create_task(reflector.run(spawn if asks_early else None))
         yield
         task.cancel()
 

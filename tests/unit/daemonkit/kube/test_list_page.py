@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daemonkit.kube import list_page
-from daemonkit.kube.list_page import MAX_ITEMS, ListedPage, cut
+from daemonkit.kube.list_page import MAX_ITEMS, ListBody, ListedPage
 from daemonkit.kube.resources import ListMeta
 from daemonkit.kube.watch import GarbageError
 
@@ -39,7 +39,7 @@ def cuts_all(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def read(body: bytes) -> tuple[ListMeta, list[Any]]:
-    page, _ = finished(cut(body))
+    page, _ = finished(ListBody(body).cut())
     return page.metadata, [json.loads(bytes(each)) for each in page.items]
 
 
@@ -76,14 +76,14 @@ def test_other_bodies_are_garbage(body: bytes, is_cut: bool, request: pytest.Fix
     if is_cut:
         request.getfixturevalue("cuts_all")
     with pytest.raises(GarbageError):
-        finished(cut(body))
+        finished(ListBody(body).cut())
 
 
 @pytest.mark.usefixtures("cuts_all")
 @pytest.mark.parametrize("body", [b'{"items": [1]}', b'{"items": [-1, {}]}', b'{"items": [[{}]]}'])
 def test_items_that_are_no_objects_are_garbage(body: bytes) -> None:
     with pytest.raises(GarbageError):
-        finished(cut(body))
+        finished(ListBody(body).cut())
 
 
 SIZE = 12 << 20
@@ -101,7 +101,7 @@ LARGE = {
 @pytest.mark.parametrize("name", LARGE)
 def test_a_large_body_is_cut_in_many_pieces(name: str) -> None:
     """It was decoded in one, of up to 128 MiB."""
-    page, pieces = finished(cut(LARGE[name]))
+    page, pieces = finished(ListBody(LARGE[name]).cut())
     assert page.items
     assert pieces >= 10
 
@@ -118,4 +118,4 @@ def test_a_large_body_is_cut_in_many_pieces(name: str) -> None:
 def test_a_list_of_nothing_is_garbage(body: bytes) -> None:
     """Millions of objects in a few bytes each take more time than any others."""
     with pytest.raises(GarbageError):
-        finished(cut(body))
+        finished(ListBody(body).cut())

@@ -28,8 +28,9 @@ async def test_an_empty_list_is_synced() -> None:
         assert env.reflector.age_s() is not None
 
 
-async def test_list_and_watch_requests_have_their_parameters() -> None:
-    env = ReflectorEnvironment(Timing(page_size=2, watch_timeout_s=100.0))
+@pytest.mark.parametrize("asks_early", [False, True])
+async def test_list_and_watch_requests_have_their_parameters(asks_early: bool) -> None:
+    env = ReflectorEnvironment(Timing(page_size=2, watch_timeout_s=100.0), asks_early=asks_early)
     for name in "abc":
         env.put(name)
     async with env.running():

@@ -221,8 +221,9 @@ async def test_an_oversized_object_does_not_hide_others() -> None:
         assert not env.reflector.decode_failures
 
 
-async def test_pages_of_large_objects_are_halved() -> None:
-    env = ReflectorEnvironment(Timing(page_size=20))
+@pytest.mark.parametrize("asks_early", [False, True])
+async def test_pages_of_large_objects_are_halved(asks_early: bool) -> None:
+    env = ReflectorEnvironment(Timing(page_size=20), asks_early=asks_early)
     for number in range(20):
         env.put(f"large{number:02}", text="x" * (PAGE_BYTES // 4))
     for number in range(80):

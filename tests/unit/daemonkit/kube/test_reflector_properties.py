@@ -78,9 +78,9 @@ async def _act(env: ReflectorEnvironment, act: str, value: Any, past: list[dict[
 
 
 @settings(max_examples=200, deadline=None)
-@given(st.lists(_ACTS, max_size=30))
-async def test_the_store_converges_after_any_faults(acts: list[tuple[str, Any]]) -> None:
-    env = ReflectorEnvironment(Timing(page_size=2))
+@given(st.lists(_ACTS, max_size=30), st.booleans())
+async def test_the_store_converges_after_any_faults(acts: list[tuple[str, Any]], asks_early: bool) -> None:
+    env = ReflectorEnvironment(Timing(page_size=2), asks_early=asks_early)
     past: list[dict[str, Any]] = []
     highest = ""
     async with env.running():

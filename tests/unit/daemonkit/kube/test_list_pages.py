@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+import asyncio
+from collections.abc import Mapping
+
+import pytest
+
+from daemonkit.kube.client import UnreachableError
+from daemonkit.kube.list_pages import ListPages
+from daemonkit.remedies import Cause
+from daemonkit.tasks import Tasks
+
+pytestmark = pytest.mark.asyncio
+
+SECOND = {"limit": "5", "continue": "token"}
+
+
+class PageSource:
+    """Answers requests when it is let, with their parameters' `continue`."""
+
+    def __init__(self) -> None:
+        self.asked: list[Mapping[str, str]] = []
+        self.was_asked = asyncio.Event()
+        self.may_answer = asyncio.Event()
+        self.error: Exception | None = None
+        self.was_given_up = asyncio.Event()
+
+    async def request(self, params: Mapping[str, str]) -> bytes:
+        self.asked.append(params)
+        self.was_asked.set()
+        try:
+            await self.may_answer.wait()
+        except asyncio.CancelledError:
+            self.was_given_up.set()
+            raise
+        if self.error is not None:
+            raise self.error
+        return params.get("continue", "first").encode()
+
+
+async def test_a_page_is_asked_for_before_it_is_read() -> None:
+    source, tasks = PageSource(), Tasks("test")
+    pages = ListPages(source.request, tasks.spawn, "pods")
+    params = dict(SECOND)
+    pages.ask(params)
+    await source.was_asked.wait()
+    params["continue"] = "of the third"
+    source.may_answer.set()
+    assert await pages.page(params) == b"token"
+    assert await pages.page(params) == b"of the third"
+    assert source.asked == [SECOND, params]
+    await tasks.close(1.0)
+
+
+async def test_without_tasks_a_page_is_asked_for_when_it_is_read() -> None:
+    source = PageSource()
+    source.may_answer.set()
+    pages = ListPages(source.request, None, "pods")
+    pages.ask(SECOND)
+    await asyncio.sleep(0)
+    assert not source.asked
+    assert await pages.page(SECOND) == b"token"
+    pages.end()
+
+
+@pytest.mark.parametrize("error", [UnreachableError("cut", Cause.CLOSED), ValueError("a bug")])
+async def test_an_early_error_is_raised_to_who_reads(error: Exception) -> None:
+    failures: list[str] = []
+    source = PageSource()
+    tasks = Tasks("test", on_failure=lambda name, _: failures.append(name))
+    source.error = error
+    source.may_answer.set()
+    pages = ListPages(source.request, tasks.spawn, "pods")
+    pages.ask(SECOND)
+    await source.was_asked.wait()
+    with pytest.raises(type(error)):
+        await pages.page(SECOND)
+    source.error = None
+    assert await pages.page(SECOND) == b"token"
+    assert not failures
+    await tasks.close(1.0)
+
+
+async def test_a_page_that_is_not_read_is_given_up() -> None:
+    source, tasks = PageSource(), Tasks("test")
+    pages = ListPages(source.request, tasks.spawn, "pods")
+    pages.ask(SECOND)
+    await source.was_asked.wait()
+    pages.end()
+    pages.end()
+    await source.was_given_up.wait()
+    await tasks.close(1.0)
