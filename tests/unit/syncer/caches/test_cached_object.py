@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 import json
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -142,13 +143,22 @@ def test_an_object_without_metadata_does_not_parse(value: bytes) -> None:
     ],
 )
 @pytest.mark.parametrize("field", ["data", "metadata"])
-def test_what_cannot_be_loaded_does_not_parse(field: str, value: bytes) -> None:
+@pytest.mark.parametrize("parser", [parse, parse_super], ids=["tenant", "super"])
+def test_what_cannot_be_loaded_does_not_parse(
+    parser: Callable[[bytes], CachedObject], field: str, value: bytes
+) -> None:
     """It is held as unreadable then. Otherwise each reader would fail, of lists and of watches as well."""
     text = b'{"metadata": {"name": "a"}, "data": {"a": %s}}'
     if field == "metadata":
         text = b'{"metadata": {"name": "a", "annotations": {"a": %s}}}'
     with pytest.raises((msgspec.DecodeError, UnicodeDecodeError)):
-        parse(text % value)
+        parser(text % value)
+
+
+@pytest.mark.parametrize("value", [b'"\xff"', b"1e400"])
+def test_what_a_tenants_record_has_is_passed_over(value: bytes) -> None:
+    text = b'{"metadata": {"name": "a", "managedFields": [{"manager": %s}]}, "data": {"a": "b"}}' % value
+    assert parse(text).load() == {"metadata": {"name": "a"}, "data": {"a": "b"}}
 
 
 @pytest.mark.parametrize("value", [b"[],", b'{"":0},', b"0,"], ids=["lists", "maps", "numbers"])
