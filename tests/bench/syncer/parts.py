@@ -8,28 +8,23 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from daemonkit.kube.resources import NAMESPACES, PODS
+from daemonkit.kube.resources import NAMESPACES
 from tests.bench.bounded import p50, p99
 from tests.bench.processes import RunError
-from tests.bench.syncer import request_counts
-from tests.bench.syncer.clients import merge, remove
+from tests.bench.syncer import missed_changes, request_counts
+from tests.bench.syncer.clients import merge
 from tests.bench.syncer.clusters import BenchClusters, BenchTenant, super_namespace
-from tests.bench.syncer.fake_node import STARTED_AT
-from tests.bench.syncer.loader import NAMESPACE
 from tests.bench.syncer.observer import STALLED_S, PodTimes
 from tests.bench.syncer.subject import RunningSyncer, SyncerProgram
 
 PARTS = ("throughput", "idle", "steady", "hang", "restart", "fairness", "patrol", "growth", "tenants")
 # Freed memory is returned, and the last echoes of writes are done with.
-_REST_S = 2.0
+REST_S = 2.0
 _READY_S = 120.0
 _POLL_S = 0.1
 _REQUESTS = 100
 _MEASURED, _UNSYNCED = "bench.test/request", "default"
 
-# Of the pods that are changed while the syncer is down: each kind of change.
-_MISSED_EACH = 20
-_RESTARTS = 7
 _MODEST_PODS = 20
 # While a tenant hangs: pods of it that the syncer has to write about then.
 _HANGING_PODS = 50
@@ -51,11 +46,13 @@ class BenchAmounts:
     steady_s: float
     idle_s: float
     steady_rate: float = 40.0
+    burst: int = 500
+    """Pods of each turn."""
 
 
 # At rest watches end and begin again after 75 s and more: in a shorter time all of a start's do, or none.
 FULL = BenchAmounts(5_000, 12_330, 7_330, 10_000, 2_000, 8, 100, steady_s=30.0, idle_s=150.0)
-QUICK = BenchAmounts(1_000, 0, 1_000, 1_000, 300, 2, 10, steady_s=10.0, idle_s=10.0)
+QUICK = BenchAmounts(1_000, 0, 1_000, 1_000, 300, 2, 10, steady_s=10.0, idle_s=10.0, burst=100)
 
 
 @dataclass(slots=True)
@@ -122,7 +119,7 @@ class SyncerBench:
         cpu_s, super_cpu_s, began_s = self._syncer.cpu_s(), self._clusters.super_cpu_s(), time.monotonic()
         prefix = await self._load(count)
         ended_s = await self._until_running(prefix, count)
-        await asyncio.sleep(_REST_S)
+        await asyncio.sleep(REST_S)
         thousands = count / 1000
         figures[f"{part} pods/s"] = count / (ended_s - began_s)
         figures[f"{part} cpu"] = (self._syncer.cpu_s() - cpu_s) / thousands
@@ -137,7 +134,7 @@ class SyncerBench:
 
     async def _idle(self) -> None:
         await self._ensure(self._amounts.throughput)
-        await asyncio.sleep(_REST_S)
+        await asyncio.sleep(REST_S)
         figures = self.results.figures
         cpu_s, super_cpu_s = self._syncer.cpu_s(), self._clusters.super_cpu_s()
         await asyncio.sleep(self._amounts.idle_s)
@@ -177,48 +174,17 @@ class SyncerBench:
     async def _restart(self) -> None:
         """Stop it, change what it does not see, start it: how long until each change is through."""
         await self._ensure(self._amounts.restart)
-        clusters, observer, figures = self._clusters, self._observer, self.results.figures
         await asyncio.to_thread(self._syncer.stop)
-        names = [(tenant, name) for tenant in clusters.tenants for name in self._some_pods(tenant)]
-        each = min(_MISSED_EACH, len(names) // 3)
-        deleted, changed, evicted = names[:each], names[each : 2 * each], names[2 * each : 3 * each]
-        for tenant, name in deleted:
-            await remove(tenant.client, PODS.path(NAMESPACE, name))
-        for tenant, name in changed:
-            path = f"{PODS.path(tenant.namespace, name)}/status"
-            await merge(clusters.super_client, path, {"status": _restarted_status()})
-        for tenant, name in evicted:
-            await remove(clusters.super_client, PODS.path(tenant.namespace, name))
-        prefix = await self._load(len(clusters.tenants))
+        missed = await missed_changes.make(self._clusters)
+        prefix = await self._load(len(self._clusters.tenants))
         self.results.pods["restart"] = self._pods
         self._syncer = RunningSyncer(self._program, self._syncer_log)
         began_s = self._syncer.started_s
-        through_s = await self._until_running(prefix, len(clusters.tenants))
-
-        def is_repaired() -> bool:
-            return (
-                not any(observer.in_super(tenant.namespace, name) for tenant, name in deleted)
-                and not any(observer.in_tenant(tenant.key, name) for tenant, name in evicted)
-                and all(
-                    (found := observer.in_tenant(tenant.key, name)) is not None
-                    and found.restarts == _RESTARTS
-                    for tenant, name in changed
-                )
-            )
-
-        repaired_s = await observer.until(is_repaired, "what was missed to be repaired")
+        through_s = await self._until_running(prefix, len(self._clusters.tenants))
+        repaired_s = await self._observer.until(missed.are_repaired, "what was missed to be repaired")
+        figures = self.results.figures
         figures["restart through"] = through_s - began_s
         figures["restart repaired"] = repaired_s - began_s
-
-    def _some_pods(self, tenant: BenchTenant) -> list[str]:
-        """Pods of a tenant that run on both sides."""
-        wanted = 3 * _MISSED_EACH // len(self._clusters.tenants) + 1
-        found = (
-            name
-            for (_, name), pod in list(self._observer.tenant_pods[tenant.key].objects.items())
-            if pod.status.phase == "Running" and self._observer.in_super(tenant.namespace, name)
-        )
-        return [name for name, _ in zip(found, range(wanted), strict=False)]
 
     async def _fairness(self) -> None:
         """A backlog of modest tenants, alone and behind a greedy one: the syncer stops while it is made."""
@@ -262,7 +228,7 @@ class SyncerBench:
         if self._program.status is None:
             return
         await self._ensure(self._amounts.patrol)
-        await asyncio.sleep(_REST_S)
+        await asyncio.sleep(REST_S)
         sum_name, count_name = (f"vcnode_syncer_patrol_duration_seconds_{each}" for each in ("sum", "count"))
         sum_s, count = self._metric(sum_name), self._metric(count_name)
         tenants = len(self._clusters.tenants)
@@ -350,7 +316,7 @@ class SyncerBench:
             await asyncio.sleep(_POLL_S)  # pace: of asking again
 
     async def _rested_memory(self) -> float:
-        await asyncio.sleep(_REST_S)
+        await asyncio.sleep(REST_S)
         return self._syncer.memory().rss_mb
 
     def _note_memory(self, name: str) -> None:
@@ -376,17 +342,3 @@ class Backlog:
 def _own_s(times: PodTimes, released_s: float) -> float:
     """The syncer's share: without the scheduler and the node, whose queue the greedy pods fill too."""
     return times.in_super_s - released_s + max(0.0, times.running_s - times.super_running_s)
-
-
-def _restarted_status() -> dict[str, object]:
-    """A merge patch of a status whose container was restarted."""
-    container = {
-        "name": "main",
-        "image": "registry.test/app:1",
-        "imageID": "registry.test/app:1",
-        "ready": True,
-        "started": True,
-        "restartCount": _RESTARTS,
-        "state": {"running": {"startedAt": STARTED_AT}},
-    }
-    return {"containerStatuses": [container]}

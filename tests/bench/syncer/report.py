@@ -4,7 +4,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tests.bench.bounded import BoundedRow, Figure, Tables, value
+from tests.bench.bounded import BoundedRow, Figure, Tables, row, value
 from tests.bench.syncer.parts import SyncerFigures
 
 GO = "Go syncer"
@@ -134,6 +134,31 @@ def _rows(chosen: Sequence[Row], ours: SyncerFigures, peer: SyncerFigures | None
             peers = {name: number for name, number in theirs.items() if number is not None}
             rows.append(value(Figure(each.label, each.unit, each.at_most), found, peers))
     return rows
+
+
+def tables_of_turns(ours: Sequence[SyncerFigures], peer: Sequence[SyncerFigures]) -> Tables:
+    """The same of two syncers in turn: a ratio is the median of the rounds', beside their quartiles."""
+    pods = ours[0].pods
+    titles = (
+        (f"restart with {pods['restart']} pods", _RESTART),
+        (f"throughput, {pods['throughput']} pods more", _THROUGHPUT),
+    )
+    rounds = f"{len(ours)} rounds in turn"
+    return [
+        (f"{title}, {rounds}", [row for each in chosen if (row := _row_of_turns(each, ours, peer))])
+        for title, chosen in titles
+    ]
+
+
+def _row_of_turns(
+    each: Row, ours: Sequence[SyncerFigures], peer: Sequence[SyncerFigures]
+) -> BoundedRow | None:
+    mine, theirs = (
+        [[found] for turn in runs if (found := each.of(turn.figures)) is not None] for runs in (ours, peer)
+    )
+    if not mine:
+        return None
+    return row(Figure(each.label, each.unit), mine, {PEER: theirs})
 
 
 def _peer_of(name: str, figures: Mapping[str, float] | None) -> dict[str, float]:
