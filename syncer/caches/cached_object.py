@@ -291,13 +291,13 @@ def _parse(
     """
     own = deep_json.decode(_MANAGED, raw).metadata
     _check_names(own)
-    # Without the record of writers, which may be half of an object, it is decoded in half the time. What is
-    # only skipped may have numbers that are out of range and bytes that are no UTF-8.
+    # What is only skipped may have numbers that are out of range and bytes that are no UTF-8.
     if is_shared:
         value = deep_json.decode(_OBJECT, raw)
         foreign = foreign_fields(value, value["metadata"].get("managedFields"))
         body = _without_record(raw, own, foreign)
     else:
+        # The record of writers may be half of an object.
         body = _without_record(raw, own, None)
         value = deep_json.decode(_OBJECT, body)
     if kind is not None:

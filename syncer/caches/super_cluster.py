@@ -125,8 +125,9 @@ class SuperCaches:
         def spawn(coro: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
             return tasks.spawn(account.run(coro), f"super {name}")
 
-        for reflector in self.reflectors.values():
-            spawn(reflector.run(spawn), reflector.name)
+        for kind, reflector in self.reflectors.items():
+            # Nothing counts a page that is there early, and there are few of other kinds.
+            spawn(reflector.run(spawn if kind == _POD else None), reflector.name)
 
     @property
     def has_synced(self) -> bool:

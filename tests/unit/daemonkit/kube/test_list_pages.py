@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 import asyncio
+import contextlib
+import gc
+import weakref
 from collections.abc import Mapping
 
 import pytest
 
-from daemonkit.kube.client import UnreachableError
+from daemonkit.kube.client import AnswerTooLargeError, UnreachableError
 from daemonkit.kube.list_pages import ListPages
 from daemonkit.remedies import Cause
 from daemonkit.tasks import Tasks
@@ -77,6 +80,37 @@ async def test_an_early_error_is_raised_to_who_reads(error: Exception) -> None:
     source.error = None
     assert await pages.page(SECOND) == b"token"
     assert not failures
+    await tasks.close(1.0)
+
+
+class KeptBody(bytearray):
+    """A body that can be referred to weakly."""
+
+
+async def refused(pages: ListPages) -> None:
+    pages.ask(SECOND)
+    with contextlib.suppress(AnswerTooLargeError):
+        await pages.page(SECOND)
+
+
+async def test_an_early_error_keeps_no_answer_alive() -> None:
+    """As a request that has read a page which is too large."""
+    bodies: list[weakref.ref[KeptBody]] = []
+
+    async def request(params: Mapping[str, str]) -> bytes:
+        body = KeptBody(b"large")
+        bodies.append(weakref.ref(body))
+        raise AnswerTooLargeError("too large")
+
+    tasks = Tasks("test")
+    gc.disable()
+    try:
+        for _ in range(3):
+            await refused(ListPages(request, tasks.spawn, "pods"))
+        await asyncio.sleep(0)
+        assert [each() is None for each in bodies] == [True] * 3
+    finally:
+        gc.enable()
     await tasks.close(1.0)
 
 
