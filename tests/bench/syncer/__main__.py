@@ -46,7 +46,8 @@ def main() -> int:
     if arguments.in_turn:
         made = tables_of_turns(results["ours"], results["peer"])
     else:
-        made = tables(*(mean_of(runs) for runs in results.values()))
+        means = {name: mean_of(runs) for name, runs in results.items()}
+        made = tables(means["ours"], means.get("peer"))
     sys.stdout.write(f"{described}\n")
     for title, rows in made:
         peers = [name for name in (GO, PEER) if any(name in each.peers for each in rows)]

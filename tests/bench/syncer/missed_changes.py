@@ -28,11 +28,6 @@ class MissedChanges:
     restarts: int
     """Of the changed pods' container."""
 
-    @property
-    def lost(self) -> int:
-        """How many pods fewer there are when all is repaired."""
-        return len(self.deleted) + len(self.evicted)
-
     def are_repaired(self) -> bool:
         """Whether the other side has each change."""
         return (

@@ -23,7 +23,7 @@ _REMOVERS = 16
 
 
 class SyncerTurns:
-    """Measures some syncers, of which one runs at a time. `pods` is how many there are before each turn."""
+    """Runs one syncer at a time and measures it. Before each turn there are `pods` pods."""
 
     def __init__(
         self,
