@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All that manifests and certificates of one tenant's control plane are made from, resolved and checked."""
+
+import ipaddress
+
+import msgspec
+
+from tenant_operator.model import names
+from tenant_operator.model.cluster_version import Release, SizeClass
+from tenant_operator.model.virtual_cluster import Exposure
+
+
+class ControlPlane(msgspec.Struct, frozen=True):
+    """One tenant. `key` is its cluster key, and the name of its root namespace.
+
+    `replicas_of_none`: it sleeps, and no workload has a pod. `emulated_version` is `1.33` while an upgrade is not
+    confirmed, else empty.
+    """
+
+    key: str
+    name: str
+    namespace: str
+    uid: str
+    release: Release
+    size: SizeClass
+    cluster_domain: str
+    service_cidrs: tuple[str, ...]
+    pki_days: int
+    exposure: Exposure
+    is_asleep: bool = False
+    emulated_version: str = ""
+    controller_release: Release | None = None
+    """Of the controller manager, which may never be newer than the oldest API server; None: `release`."""
+    etcd_release: Release | None = None
+    volumes: str = "Delete"
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """On each object of it."""
+        return names.labels(self.uid)
+
+    @property
+    def first_service_addresses(self) -> tuple[str, ...]:
+        """The addresses of the tenant's Service `default/kubernetes`."""
+        return tuple(str(ipaddress.ip_network(cidr)[1]) for cidr in self.service_cidrs)
+
+
+class Inputs(msgspec.Struct, frozen=True):
+    """What manifests need that is known only once other objects are there.
+
+    `digests`: by name of a Secret or ConfigMap, the digest of its content, for what no program reads again by
+    itself. `service_addresses`: the cluster IPs of `apiserver-svc`. `vn_agent_port` and `dns`: for the fence.
+    """
+
+    service_addresses: tuple[str, ...] = ()
+    external_address: str = ""
+    digests: dict[str, str] = {}
+    vn_agent_port: int = 10550
+    node_cidrs: tuple[str, ...] = ()
+    operator_namespace: str = "vcnode-system"
+    shared_password_secret: str = ""

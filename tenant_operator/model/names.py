@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Names of the objects in a tenant's root namespace, and the keys that mark them."""
+
+from tenancy import keys
+from tenant_operator.model.objects import OPERATOR
+
+API_SERVER = "apiserver"
+CONTROLLER_MANAGER = "controller-manager"
+ETCD = "etcd"
+# Upstream's name, by which others find it.
+API_SERVER_SERVICE = "apiserver-svc"
+API_SERVER_PORT = 6443
+ETCD_PORT = 2379
+ETCD_PEER_PORT = 2380
+
+CLUSTER_CA = "cluster-ca"
+FRONT_PROXY_CA = "front-proxy-ca"
+ETCD_CA = "etcd-ca"
+KUBELET_CLIENT_CA = "kubelet-client-ca"
+GATEWAY_CA = "gateway-ca"
+
+API_SERVER_SERVING = "apiserver-serving"
+API_SERVER_KUBELET_CLIENT = "apiserver-kubelet-client"
+API_SERVER_ETCD_CLIENT = "apiserver-etcd-client"
+FRONT_PROXY_CLIENT = "front-proxy-client"
+ETCD_SERVER = "etcd-server"
+CONTROLLER_MANAGER_CLIENT = "controller-manager-client"
+CONTROLLER_MANAGER_SERVING = "controller-manager-serving"
+OPERATOR_CLIENT = "operator-client"
+SYNCER_CLIENT = "admin-kubeconfig"
+KUBECONFIG_KEY = "kubeconfig"
+
+# Public parts alone, for vn-agent on the nodes.
+REGISTERED_AUTHORITY = "root-ca"
+REGISTERED_CLIENT = "apiserver-ca"
+REGISTERED_CLIENTS = "vn-agent-clients"
+
+AUTHORITIES = "authorities"
+SERVICE_ACCOUNT_KEYS = "service-account-keys"
+ENCRYPTION_CONFIG = "encryption-config"
+API_SERVER_CONFIG = "apiserver-config"
+
+SIGNER_KEYS_DIRECTORY = "/etc/vc-signer/keys"
+SIGNER_SOCKET = "/run/vc-signer/signer.sock"
+
+VC_UID_LABEL = keys.VC_UID
+
+
+def tenant_kubeconfig(virtual_cluster: str) -> str:
+    """The Secret in the VirtualCluster's namespace with its administrator's kubeconfig, at key `value`."""
+    return f"{virtual_cluster}-kubeconfig"
+
+
+def labels(uid: str) -> dict[str, str]:
+    """On each object that the operator makes for the VirtualCluster of this UID."""
+    return {keys.MANAGED_BY: OPERATOR, VC_UID_LABEL: uid}

@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A VirtualCluster as its users write it. Unknown fields are kept by the API server and not read here."""
+
+import msgspec
+
+from daemonkit.kube.resources import ObjectMeta
+from tenancy import names
+from tenancy.tenant import DEFAULT_CLUSTER_DOMAIN
+
+DEFAULT_SERVICE_CIDR = "10.32.0.0/24"
+# Upstream's certificates live as long, and nothing renewed them.
+DEFAULT_PKI_DAYS = 365
+MAX_PKI_DAYS = 3650
+
+
+class Meta(ObjectMeta, frozen=True, rename="camel"):
+    """What the operator uses of the metadata, beyond what all do."""
+
+    generation: int = 0
+    finalizers: list[str] = []
+    creation_timestamp: str = ""
+
+
+class SleepSchedule(msgspec.Struct, frozen=True, rename="camel"):
+    """Two cron expressions of five fields, in a time zone of the IANA database."""
+
+    sleep: str
+    wake: str = ""
+    time_zone: str = "UTC"
+
+
+class SleepSpec(msgspec.Struct, frozen=True, rename="camel"):
+    schedules: list[SleepSchedule] = []
+
+
+class Exposure(msgspec.Struct, frozen=True, rename="camel"):
+    """How people reach the API server from outside of the super cluster."""
+
+    type: str = "ClusterIP"
+    host_name: str = ""
+    load_balancer_class: str = ""
+
+
+class ImportRef(msgspec.Struct, frozen=True, rename="camel"):
+    """A Secret in the VirtualCluster's namespace with the kubeconfig of a control plane that others made."""
+
+    secret_name: str
+    key: str = ""
+
+
+class RestoreRef(msgspec.Struct, frozen=True, rename="camel"):
+    backup: str
+
+
+class VirtualClusterSpec(msgspec.Struct, frozen=True, rename="camel"):
+    cluster_version_name: str = ""
+    cluster_domain: str = DEFAULT_CLUSTER_DOMAIN
+    service_cidr: str = DEFAULT_SERVICE_CIDR
+    pki_expire_days: int = DEFAULT_PKI_DAYS
+    class_: str = msgspec.field(name="class", default="")
+    exposure: Exposure = Exposure()
+    sleep: SleepSpec = SleepSpec()
+    restore_from: RestoreRef | None = None
+    import_: ImportRef | None = msgspec.field(name="import", default=None)
+    volumes: str = "Delete"
+
+
+class Condition(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """One of ours has a type; the syncer's have none, and are known by their reason."""
+
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+    last_transition_time: str = ""
+    observed_generation: int = 0
+
+
+class UpgradeStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """The last upgrade: names of ClusterVersions. Until it is confirmed, one step back is possible."""
+
+    from_: str = msgspec.field(name="from", default="")
+    to: str = ""
+    started_at: str = ""
+    confirmed: bool = False
+
+
+class RotationStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    what: str
+    token: str = ""
+    phase: str = ""
+    waits_for: str = ""
+
+
+class BackupStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    name: str
+    at: str = ""
+    revision: int = 0
+    bytes: int = 0
+    location: str = ""
+    phase: str = ""
+    message: str = ""
+
+
+class SleepStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """Since when the control plane has no pod."""
+
+    since: str = ""
+    why: str = ""
+
+
+class VirtualClusterStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    phase: str = ""
+    cluster_namespace: str = ""
+    message: str = ""
+    reason: str = ""
+    observed_generation: int = 0
+    cluster_version: str = ""
+    previous_cluster_version: str = ""
+    kubernetes_version: str = ""
+    endpoint: str = ""
+    conditions: list[Condition] = []
+    upgrade: UpgradeStatus | None = None
+    sleep: SleepStatus | None = None
+    rotations: list[RotationStatus] = []
+    backups: list[BackupStatus] = []
+
+
+class VirtualCluster(msgspec.Struct, frozen=True):
+    """The used part of a tenancy.x-k8s.io/v1alpha1 VirtualCluster."""
+
+    metadata: Meta
+    spec: VirtualClusterSpec = VirtualClusterSpec()
+    status: VirtualClusterStatus = VirtualClusterStatus()
+
+    @property
+    def key(self) -> str | names.Refused:
+        """Its cluster key, which is also the name of its root namespace."""
+        meta = self.metadata
+        return names.cluster_key(meta.namespace, meta.name, meta.uid, self.status.cluster_namespace)
