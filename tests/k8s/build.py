@@ -24,6 +24,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 KUBERNETES_VERSION = "v1.34.4"
+# What tenants are upgraded from. Its programs have the minor version behind their names.
+OLDER_KUBERNETES_VERSION = "v1.33.13"
+OLDER_SUFFIX = "-1.33"
+ETCD_VERSION = "3.7.3"
+KINE_VERSION = "0.17.5"
 KUBE_PROXY_VERSION = "v1.36.3"
 KUBE_PROXY_ORACLE = "kube-proxy-oracle"
 
@@ -42,9 +47,10 @@ _BUILD_TIMEOUT_S = 1500
 class Component:
     """One Go module under `components/` and the programs that are built from it.
 
-    `programs` maps the name of the binary to its package. `ldflags` is passed to the linker. Several may
-    share the module `of`: a new program in a component of its own leaves the others' binaries as they are.
-    Those that `tests` names are packages of tests, whose program runs them. `tags` are build tags, by commas.
+    `programs` maps the name of the binary to its package; `./NAME` is one of our own. `ldflags` is passed to
+    the linker. Several may share the module `of`: a new program in a component of its own leaves the others'
+    binaries as they are. Those that `tests` names are packages of tests, whose program runs them. `tags` are
+    build tags, by commas. `has_c`: it needs a C compiler.
     """
 
     name: str
@@ -53,6 +59,7 @@ class Component:
     of: str = ""
     tests: tuple[str, ...] = ()
     tags: str = ""
+    has_c: bool = False
 
     @property
     def module(self) -> Path:
@@ -69,19 +76,30 @@ class Component:
                     self.ldflags,
                     repr(sorted(self.programs.items())),
                     *([self.tags] if self.tags else []),
+                    *(["cgo"] if self.has_c else []),
                     # A program that is written here changes without its go.sum.
-                    *(p.read_text() for p in sorted(self.module.glob("*.go")) if p.name != "tools.go"),
+                    *(p.read_text() for p in self._own_sources() if p.name != "tools.go"),
                 ]
             ).encode()
         )
         return cache / f"{self.name}-{digest.hexdigest()[:16]}"
 
+    def _own_sources(self) -> list[Path]:
+        """Of programs in the module's directory, and of those in directories below it that are built."""
+        below = [self.module / package for package in self.programs.values() if package.startswith("./")]
+        return [path for directory in (self.module, *below) for path in sorted(directory.glob("*.go"))]
 
-# Without these the programs call themselves v0.0.0, and clients believe it.
-_KUBERNETES_LDFLAGS = (
-    f"-s -w -X {_VERSION_PACKAGE}.gitVersion={KUBERNETES_VERSION}"
-    f" -X {_VERSION_PACKAGE}.gitMajor=1 -X {_VERSION_PACKAGE}.gitMinor=34"
-)
+
+def _kubernetes_ldflags(version: str) -> str:
+    """Without these the programs call themselves v0.0.0, and clients believe it."""
+    major, minor, _patch = version.removeprefix("v").split(".")
+    return (
+        f"-s -w -X {_VERSION_PACKAGE}.gitVersion={version}"
+        f" -X {_VERSION_PACKAGE}.gitMajor={major} -X {_VERSION_PACKAGE}.gitMinor={minor}"
+    )
+
+
+_KUBERNETES_LDFLAGS = _kubernetes_ldflags(KUBERNETES_VERSION)
 
 COMPONENTS = (
     Component(
@@ -90,7 +108,19 @@ COMPONENTS = (
     ),
     Component(
         "etcd",
-        {"etcd": "go.etcd.io/etcd/server/v3"},
+        {
+            "etcd": "go.etcd.io/etcd/server/v3",
+            "etcdctl": "go.etcd.io/etcd/etcdctl/v3",
+            "etcdutl": "go.etcd.io/etcd/etcdutl/v3",
+        },
+    ),
+    Component(
+        # Linked statically, as its official image is: its image has no C library.
+        "kine",
+        {"kine": "github.com/k3s-io/kine"},
+        ldflags="-s -w -extldflags '-static'",
+        tags="netgo,osusergo",
+        has_c=True,
     ),
     Component(
         "coredns",
@@ -130,12 +160,24 @@ COMPONENTS = (
         of="kubernetes",
     ),
     Component(
+        "client-load",
+        {"client-load": "./load"},
+        of="kubernetes",
+    ),
+    Component(
         # The oracle of `test_kube_proxy_oracle.py`: 1.36 is the first kube-proxy with a rule for an address
         # that an endpoint which ends and another one share. Before, the order of a Go map decided.
         "kube-proxy",
         {KUBE_PROXY_ORACLE: "k8s.io/kubernetes/cmd/kube-proxy"},
-        ldflags=f"-s -w -X {_VERSION_PACKAGE}.gitVersion={KUBE_PROXY_VERSION}"
-        f" -X {_VERSION_PACKAGE}.gitMajor=1 -X {_VERSION_PACKAGE}.gitMinor=36",
+        ldflags=_kubernetes_ldflags(KUBE_PROXY_VERSION),
+    ),
+    Component(
+        "kubernetes-1.33",
+        {
+            f"{name}{OLDER_SUFFIX}": f"k8s.io/kubernetes/cmd/{name}"
+            for name in ("kube-apiserver", "kube-controller-manager")
+        },
+        ldflags=_kubernetes_ldflags(OLDER_KUBERNETES_VERSION),
     ),
     Component(
         "prometheus",
@@ -236,7 +278,7 @@ def _build(component: Component, cache: Path, version: str) -> str | None:
         for name, package in component.programs.items():
             done = subprocess.run(
                 [
-                    *("nice", "env", "CGO_ENABLED=0", "GOFLAGS=-mod=readonly"),
+                    *("nice", "env", f"CGO_ENABLED={int(component.has_c)}", "GOFLAGS=-mod=readonly"),
                     # Vet would check all of Kubernetes: 15 minutes.
                     "go",
                     *(("test", "-c", "-vet=off") if name in component.tests else ("build",)),
