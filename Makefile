@@ -25,7 +25,7 @@ require = $(if $(REQUIRE_RINGS),$(1))
 SIDE_BY_SIDE := $(call require,-n 3 --dist worksteal)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo check t test lint unit functional cases compiled lab lab_vm k8s k8s_syncer systemd lab_nodes lab-up lab-down site fuzz soak side_by_side programs guest-kernel
+.PHONY: help demo check t test lint unit functional cases compiled lab lab_vm k8s k8s_syncer k8s_operator systemd lab_nodes lab-up lab-down site fuzz soak side_by_side programs guest-kernel
 .PHONY: conformance conformance_quick
 .PHONY: format examples reference locks packages lint_packages reproducible images deb rpm mutants gate-soak bench bench-vnagent bench-workers bench-attacks bench-neighbours bench-pages bench-services bench-pods bench-syncer bench-syncer-attacks bench-syncer-steps clean
 
@@ -98,10 +98,14 @@ lab_vm: $(VENV)/dev $(call require,programs guest-kernel)  ## guests with kernel
 	$(pytest) tests/lab_vm $(call require,--require-lab-vm --require-lab-vm-names) $(LAB_VM_ARGS)
 
 k8s: $(VENV)/dev $(TREE)/bin/vn-agent $(call require,programs)  ## real kubectl, apiservers, kubelet, containerd; needs root
-	$(call pytest,--drawn-seed=--oracle-seed) tests/k8s --ignore=tests/k8s/syncer $(call require,--require-k8s) $(K8S_ARGS)
+	$(call pytest,--drawn-seed=--oracle-seed) tests/k8s --ignore=tests/k8s/syncer --ignore=tests/k8s/operator $(call require,--require-k8s) $(K8S_ARGS)
 
-k8s_syncer: $(VENV)/dev $(call require,programs)  ## vc-syncer between two real tenants and a real super cluster; needs root
-	$(pytest) tests/k8s/syncer $(call require,--require-k8s) $(K8S_ARGS)
+# Both folders use one super cluster, which starts once.
+k8s_syncer: $(VENV)/dev $(call require,programs)  ## vc-syncer and vc-operator, tenants and a super cluster that are real; needs root
+	$(pytest) tests/k8s/syncer tests/k8s/operator $(call require,--require-k8s) $(K8S_ARGS)
+
+k8s_operator: $(VENV)/dev $(call require,programs)  ## vc-operator's part of it alone; needs root
+	$(pytest) tests/k8s/operator $(call require,--require-k8s) $(K8S_ARGS)
 
 systemd: build/packages/SHA256SUMS build/previous/SHA256SUMS $(call require,programs lint_packages)  ## packages on a booted Debian: the README's install section, restarts under load, upgrade, purge; needs root
 	$(recorded) $(BIN)/python -m tests.systemd --packages=build/packages --previous=build/previous $(call require,--require)

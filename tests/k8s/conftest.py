@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One real cluster for the whole run, or one skip with the reason."""
+"""The real clusters of a run, each started once for all folders that use it, or one skip with the reason."""
 
 from __future__ import annotations
 
@@ -17,9 +17,13 @@ from tests.k8s.ring import machine, pods
 from tests.k8s.ring.cluster import Ring, start_ring
 from tests.k8s.ring.kubectl import Kubectl
 from tests.k8s.ring.tenants import RingTenant
+from tests.k8s.syncer.cluster import SUPER_DNS, SyncedRing, start_synced_ring
+from tests.k8s.syncer.daemon import SyncerDaemon
 from tests.rings.left_out import items_below, keep_first
 
 _SEED = pytest.StashKey[int]()
+_SYNCED_RING = pytest.StashKey[SyncedRing]()
+_MEMORY = pytest.StashKey[dict[str, int]]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -91,12 +95,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Print the counts of the kube-proxy oracle, also after success."""
+    """Print the counts of the kube-proxy oracle and what the syncer's ring cost, also after success."""
     seed = config.stash.get(_SEED, None)
     if seed is not None:
         terminalreporter.write_line(f"oracle: --oracle-seed {seed} repeats this run")
     for line in config.stash.get(LINES, []):
         terminalreporter.write_line(f"oracle: {line}")
+    synced = config.stash.get(_SYNCED_RING, None)
+    if synced is not None:
+        memory = config.stash.get(_MEMORY, {})
+        parts = ", ".join(f"{name} {size}" for name, size in memory.items())
+        terminalreporter.write_line(
+            f"syncer ring: started in {synced.started_s:.1f} s; {sum(memory.values())} MB at the end: {parts}"
+        )
 
 
 @pytest.fixture(scope="session")
@@ -127,11 +138,32 @@ def ring(k8s_binaries: build.Binaries, request: pytest.FixtureRequest) -> Iterat
     config = request.config
     with ExitStack() as stack:
         made = start_ring(k8s_binaries, stack)
-        keep: Path | None = config.getoption("--k8s-keep-logs", None)
-        if keep is not None:
-            stack.callback(_copy_logs, made.directory, keep)
+        _keep_logs(config, made.directory, stack)
         pods.create_all(made.syncer, *made.tenants)
         yield made
+
+
+@pytest.fixture(scope="session")
+def synced_ring(k8s_binaries: build.Binaries, request: pytest.FixtureRequest) -> Iterator[SyncedRing]:
+    """The super cluster of `syncer/` and `operator/`, its nodes and two tenants, without a syncer."""
+    config = request.config
+    with ExitStack() as stack:
+        made = start_synced_ring(k8s_binaries, stack, dns_address=SUPER_DNS, is_dual_stack=True)
+        _keep_logs(config, made.directory, stack)
+        config.stash[_SYNCED_RING] = made
+        yield made
+        config.stash[_MEMORY] = made.memory_mb
+
+
+@pytest.fixture(scope="session")
+def syncer(synced_ring: SyncedRing) -> Iterator[SyncerDaemon]:
+    """The syncer, ready."""
+    made = SyncerDaemon(synced_ring)
+    try:
+        made.start()
+        yield made
+    finally:
+        made.stop()
 
 
 @pytest.fixture(scope="session")
@@ -187,7 +219,14 @@ def _find(config: pytest.Config) -> tuple[build.Binaries, list[str]]:
     return machine.find(cache)
 
 
+def _keep_logs(config: pytest.Config, directory: Path, stack: ExitStack) -> None:
+    """Copy all logs at the end of the ring, where the run asks for them."""
+    target: Path | None = config.getoption("--k8s-keep-logs", None)
+    if target is not None:
+        stack.callback(_copy_logs, directory, target)
+
+
 def _copy_logs(directory: Path, target: Path) -> None:
     target.mkdir(parents=True, exist_ok=True)
-    for path in (*directory.glob("*.log"), *directory.glob("*.jsonl")):
-        shutil.copy(path, target)
+    for path in (*directory.glob("**/*.log"), *directory.glob("**/*.jsonl")):
+        shutil.copy(path, target / "-".join(path.relative_to(directory).parts))

@@ -10,15 +10,17 @@ from pathlib import Path
 
 from tenancy import keys
 from tests.k8s.build import Binaries
-from tests.k8s.conformance import dns, policy
+from tests.k8s.conformance import policy
+from tests.k8s.conformance.images import COREDNS
+from tests.k8s.ring import cluster_dns
 from tests.k8s.ring.processes import SYSTEM_PATH, wait_for
 from tests.k8s.ring.tenants import RingTenant
 from tests.k8s.syncer import policies
-from tests.k8s.syncer.cluster import SyncedRing, start_synced_ring
+from tests.k8s.syncer.cluster import SUPER_DNS, SyncedRing, start_synced_ring
 from tests.k8s.syncer.daemon import SyncerDaemon
 from tests.k8s.syncer.node import start_kube_proxy
 
-_SUPER_DNS, _TENANT_DNS = "10.96.0.10", "10.32.0.10"
+_TENANT_DNS = "10.32.0.10"
 _VNODES_S = 60.0
 # All that kube-proxy needs for iptables; without `nft` it cannot remove the rules of the super cluster's.
 _PROXY_PROGRAMS = ("iptables", "iptables-save", "iptables-restore", "ip6tables", "ip6tables-save")
@@ -35,8 +37,8 @@ class Ground:
     def start_super_dns(self) -> None:
         """DNS in the super cluster, for the bare run."""
         api = self.ring.super_cluster.api
-        dns.install(api, _SUPER_DNS)
-        dns.wait_ready(api)
+        cluster_dns.install(api, SUPER_DNS, COREDNS)
+        cluster_dns.wait_ready(api)
 
     def start_tenant(self) -> RingTenant:
         """The syncer, and what a tenant's pods need: DNS, and rules for the tenant's own addresses."""
@@ -73,14 +75,14 @@ class Ground:
                 path=path,
             )
             self.stack.callback(proxy.stop)
-        dns.install(tenant.api, _TENANT_DNS)
-        dns.wait_ready(tenant.api)
+        cluster_dns.install(tenant.api, _TENANT_DNS, COREDNS)
+        cluster_dns.wait_ready(tenant.api)
         return tenant
 
 
 def start(binaries: Binaries, images: Path, stack: ExitStack) -> Ground:
     """Start the ring and import the images. Raises `RingError`."""
-    ring = start_synced_ring(binaries, stack, dns_address=_SUPER_DNS)
+    ring = start_synced_ring(binaries, stack, dns_address=SUPER_DNS)
     for node in ring.nodes:
         node.node.import_image(images)
     return Ground(ring, stack)

@@ -1,26 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One ring and one syncer for all tests here; each test has namespaces of its own in both tenants."""
+"""Each test has namespaces of its own in both tenants; ring and syncer are of `tests/k8s/conftest.py`."""
 
 from __future__ import annotations
 
 import secrets
-import shutil
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from tests.k8s import build
 from tests.k8s.ring.tenants import RingTenant
 from tests.k8s.syncer import daemon
 from tests.k8s.syncer.aging import start_aging
-from tests.k8s.syncer.cluster import SyncedRing, start_synced_ring
+from tests.k8s.syncer.cluster import SyncedRing
 from tests.k8s.syncer.daemon import SyncerDaemon
 from tests.k8s.syncer.shops import DirectShop, Shop
-
-_RING = pytest.StashKey[SyncedRing]()
-_PEAK = pytest.StashKey[dict[str, int]]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -43,42 +37,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if waiting:
         config.hook.pytest_deselected(items=waiting)
         items[:] = [item for item in items if item not in waiting]
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Print what the ring cost."""
-    ring = config.stash.get(_RING, None)
-    if ring is not None:
-        peak = config.stash.get(_PEAK, {})
-        parts = ", ".join(f"{name} {size}" for name, size in peak.items())
-        terminalreporter.write_line(
-            f"syncer ring: started in {ring.started_s:.1f} s; {sum(peak.values())} MB at the end: {parts}"
-        )
-
-
-@pytest.fixture(scope="session")
-def synced_ring(k8s_binaries: build.Binaries, request: pytest.FixtureRequest) -> Iterator[SyncedRing]:
-    """The super cluster, its nodes and both tenants, without a syncer."""
-    config = request.config
-    with ExitStack() as stack:
-        made = start_synced_ring(k8s_binaries, stack, is_dual_stack=True)
-        keep: Path | None = config.getoption("--k8s-keep-logs", None)
-        if keep is not None:
-            stack.callback(_copy_logs, made.directory, keep)
-        config.stash[_RING] = made
-        yield made
-        config.stash[_PEAK] = made.memory_mb
-
-
-@pytest.fixture(scope="session")
-def syncer(synced_ring: SyncedRing) -> Iterator[SyncerDaemon]:
-    """The syncer, ready."""
-    made = SyncerDaemon(synced_ring)
-    try:
-        made.start()
-        yield made
-    finally:
-        made.stop()
 
 
 @pytest.fixture
@@ -118,9 +76,3 @@ def _direct(ring: SyncedRing, letter: str, namespace: str) -> Shop:
     one = ring.tenants[0]
     host = RingTenant(f"direct-{letter}", ring.super_cluster, ring.super_kubectl, one.client, one.client)
     return DirectShop(ring, host, namespace)
-
-
-def _copy_logs(directory: Path, target: Path) -> None:
-    target.mkdir(parents=True, exist_ok=True)
-    for path in directory.glob("**/*.log"):
-        shutil.copy(path, target / "-".join(path.relative_to(directory).parts))

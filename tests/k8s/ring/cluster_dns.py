@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from tests.k8s.conformance.images import COREDNS
 from tests.k8s.ring.api import JsonObject, KubernetesApi
 from tests.k8s.ring.processes import wait_for
 
@@ -30,8 +29,8 @@ _COREFILE = """cluster.local:53 in-addr.arpa:53 ip6.arpa:53 {
 """
 
 
-def install(api: KubernetesApi, address: str) -> None:
-    """Create it all in a cluster; `address` is the Service's."""
+def install(api: KubernetesApi, address: str, image: str) -> None:
+    """Create it all in a cluster; `address` is the Service's, and nodes have the image of CoreDNS."""
     labels = {"k8s-app": "kube-dns"}
     role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "system:coredns"}
     watched = (
@@ -81,7 +80,7 @@ def install(api: KubernetesApi, address: str) -> None:
                 "spec": {
                     "replicas": 1,
                     "selector": {"matchLabels": labels},
-                    "template": {"metadata": {"labels": labels}, "spec": _pod()},
+                    "template": {"metadata": {"labels": labels}, "spec": _pod(image)},
                 },
             },
         ),
@@ -104,14 +103,14 @@ def _named(name: str) -> JsonObject:
     return {"metadata": {"name": name}}
 
 
-def _pod() -> JsonObject:
+def _pod(image: str) -> JsonObject:
     return {
         "serviceAccountName": "coredns",
         "dnsPolicy": "Default",
         "containers": [
             {
                 "name": "coredns",
-                "image": COREDNS,
+                "image": image,
                 "args": ["-conf", "/etc/coredns/Corefile"],
                 "readinessProbe": {"httpGet": {"path": "/ready", "port": 8181}, "periodSeconds": 1},
                 "volumeMounts": [{"name": "config", "mountPath": "/etc/coredns"}],
