@@ -114,6 +114,22 @@ def write_prometheus_image(archive: Path, binary: str) -> None:
     _write_program_image(archive, PROMETHEUS, "prometheus", binary)
 
 
+def write_control_plane_image(archive: Path, image: str, programs: Mapping[str, str]) -> None:
+    """An image with programs of a control plane by their names, at the paths of official images.
+
+    Each is at /usr/local/bin/NAME and /NAME, for any user. There is nothing else, also no shell.
+    """
+    layer = _Layer().build(
+        directories=["etc", "tmp", "usr", "usr/local", "usr/local/bin"],
+        files={
+            f"usr/local/bin/{name}": (Path(binary).read_bytes(), 0o755) for name, binary in programs.items()
+        },
+        links={name: f"/usr/local/bin/{name}" for name in programs},
+    )
+    first = next(iter(programs))
+    write_archive(archive, image, [layer], {"Entrypoint": [f"/{first}"], "Env": ["PATH=/usr/local/bin"]})
+
+
 def _write_program_image(archive: Path, image: str, name: str, binary: str) -> None:
     layer = _Layer().build(directories=["etc"], files={name: (Path(binary).read_bytes(), 0o755)}, links={})
     write_archive(archive, image, [layer], {"Entrypoint": [f"/{name}"]})

@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What vc-operator needs of a super cluster: volumes, cluster DNS, images of control planes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.k8s.operator import releases, storage
+from tests.k8s.operator.storage import DiskProvisioner
+from tests.k8s.ring import cluster_dns, images
+from tests.k8s.ring.api import KubernetesApi
+from tests.k8s.syncer.cluster import SUPER_DNS, SyncedRing
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorGround:
+    """The syncer's ring, ready for control planes in pods."""
+
+    ring: SyncedRing
+    provisioner: DiskProvisioner
+
+    @property
+    def api(self) -> KubernetesApi:
+        """The super cluster, as its administrator."""
+        return self.ring.super_cluster.api
+
+    @property
+    def directory(self) -> Path:
+        return self.ring.directory
+
+
+@contextmanager
+def prepared(ring: SyncedRing) -> Iterator[OperatorGround]:
+    """The ring with images of etcd and of the current Kubernetes on its nodes, DNS, and volumes."""
+    api = ring.super_cluster.api
+    archive = ring.directory / "super-coredns.tar"
+    images.write_coredns_image(archive, ring.binaries["coredns"])
+    for node in ring.nodes:
+        node.node.import_image(archive)
+    cluster_dns.install(api, SUPER_DNS, images.COREDNS)
+    releases.import_etcd(ring)
+    releases.import_kubernetes(ring, releases.CURRENT)
+    cluster_dns.wait_ready(api)
+    with storage.provisioning(api, ring.nodes) as provisioner:
+        yield OperatorGround(ring, provisioner)
