@@ -34,9 +34,7 @@ class ComponentSize(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class SizeClass(msgspec.Struct, frozen=True, rename="camel"):
-    api_server: ComponentSize = ComponentSize(
-        cpu="100m", memory="320Mi", go_gc=40, go_memory_limit="140MiB"
-    )
+    api_server: ComponentSize = ComponentSize(cpu="100m", memory="320Mi", go_gc=40, go_memory_limit="140MiB")
     controller_manager: ComponentSize = ComponentSize(
         cpu="20m", memory="96Mi", go_gc=40, go_memory_limit="60MiB"
     )

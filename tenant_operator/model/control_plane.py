@@ -13,8 +13,8 @@ from tenant_operator.model.virtual_cluster import Exposure
 class ControlPlane(msgspec.Struct, frozen=True):
     """One tenant. `key` is its cluster key, and the name of its root namespace.
 
-    `replicas_of_none`: it sleeps, and no workload has a pod. `emulated_version` is `1.33` while an upgrade is not
-    confirmed, else empty.
+    `is_asleep`: no workload has a pod. `emulated_version` is `1.33` while an upgrade is not confirmed, else
+    empty.
     """
 
     key: str

@@ -3,7 +3,15 @@
 
 from typing import Any, NamedTuple
 
-from daemonkit.kube.resources import CONFIG_MAPS, NAMESPACES, PODS, SECRETS, SERVICES, VIRTUAL_CLUSTERS, Resource
+from daemonkit.kube.resources import (
+    CONFIG_MAPS,
+    NAMESPACES,
+    PODS,
+    SECRETS,
+    SERVICES,
+    VIRTUAL_CLUSTERS,
+    Resource,
+)
 
 Object = dict[str, Any]
 """One object, as JSON decodes it."""

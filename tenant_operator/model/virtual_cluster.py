@@ -17,7 +17,7 @@ class Meta(ObjectMeta, frozen=True, rename="camel"):
     """What the operator uses of the metadata, beyond what all do."""
 
     generation: int = 0
-    finalizers: list[str] = []
+    finalizers: list[str] = msgspec.field(default_factory=list)
     creation_timestamp: str = ""
 
 
