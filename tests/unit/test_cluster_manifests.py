@@ -34,6 +34,7 @@ LEFT_OUT = {
     "crds/networks-tenant.yaml": "for a tenant's own control plane",
     "crds/virtualclusters.yaml": "one of two, where nothing else installs VirtualClusters",
     "crds/virtualclusters-vc-manager.yaml": "one of two, where nothing else installs VirtualClusters",
+    "crds/clusterversions.yaml": "vc-operator's, beside virtualclusters.yaml",
     "syncer/sharding.yaml": "instead of deployment.yaml",
 }
 # A daemon's file, the modules that list and watch in the super cluster, and its other requests.

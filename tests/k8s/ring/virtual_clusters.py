@@ -25,19 +25,28 @@ _ALIVE_S = 15.0
 
 def install(api: KubernetesApi, file: str = "virtualclusters.yaml") -> None:
     """Apply a shipped definition and wait until the apiserver serves it."""
-    api.create(CRDS, yaml.safe_load((SHIPPED / file).read_text()), may_exist=True)
-    wait_for("VirtualClusters are served", lambda: is_served(api), timeout_s=_SERVED_S)
+    definition = _definition(file)
+    api.create(CRDS, definition, may_exist=True)
+    plural = definition["spec"]["names"]["plural"]
+    wait_for(f"{plural} are served", lambda: is_served(api, plural), timeout_s=_SERVED_S)
 
 
-def uninstall(api: KubernetesApi) -> None:
-    """Delete the definition, and every VirtualCluster with it."""
-    api.delete(f"{CRDS}/{NAME}")
-    wait_for("VirtualClusters are gone", lambda: not is_served(api), timeout_s=_SERVED_S)
+def uninstall(api: KubernetesApi, file: str = "virtualclusters.yaml") -> None:
+    """Delete the definition, and every object of it."""
+    definition = _definition(file)
+    api.delete(f"{CRDS}/{definition['metadata']['name']}")
+    plural = definition["spec"]["names"]["plural"]
+    wait_for(f"{plural} are gone", lambda: not is_served(api, plural), timeout_s=_SERVED_S)
 
 
-def is_served(api: KubernetesApi) -> bool:
+def _definition(file: str) -> JsonObject:
+    value: JsonObject = yaml.safe_load((SHIPPED / file).read_text())
+    return value
+
+
+def is_served(api: KubernetesApi, plural: str = "virtualclusters") -> bool:
     try:
-        api.get(f"/apis/{GROUP}/virtualclusters")
+        api.get(f"/apis/{GROUP}/{plural}")
     except RingError:
         return False
     return True
