@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+"""VirtualClusters as control planes, or with the first problem of their specs."""
+
+import ipaddress
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tenant_operator.model.cluster_version import ClusterVersion, Release, SizeClass
+from tenant_operator.model.control_plane import ControlPlane
+from tenant_operator.model.problem import SpecProblem
+from tenant_operator.model.release import release_of
+from tenant_operator.model.resolve import MAX_KEY_CHARS, control_plane_of
+from tenant_operator.model.virtual_cluster import Exposure, VirtualCluster
+
+UID = "d64ea0c0-91f8-46f5-8643-c0cab32ab0cd"
+
+
+class Ranges(msgspec.Struct, frozen=True):
+    service_cidrs: tuple[str, ...] = ("10.96.0.0/16", "fd00:10:96::/112")
+    pod_cidrs: tuple[str, ...] = ("10.244.0.0/16",)
+    node_cidrs: tuple[str, ...] = ("192.168.1.0/24",)
+
+
+def _release() -> Release:
+    images = {"apiServer": "a", "controllerManager": "b", "etcd": "c"}
+    spec = {"kubernetesVersion": "1.34.4", "images": images, "classes": {"small": {}, "big": {}}}
+    found = release_of(msgspec.convert({"metadata": {"name": "v1"}, "spec": spec}, ClusterVersion))
+    assert isinstance(found, Release)
+    return found
+
+
+RELEASE = _release()
+
+
+def of(spec: dict[str, Any], meta: dict[str, str] | None = None, key: str = "") -> ControlPlane | SpecProblem:
+    value = {
+        "metadata": {"namespace": "ns", "name": "name", "uid": UID, **(meta or {})},
+        "spec": {"clusterVersionName": "v1", **spec},
+        "status": {"clusterNamespace": key},
+    }
+    return control_plane_of(msgspec.convert(value, VirtualCluster), RELEASE, Ranges())
+
+
+@pytest.mark.parametrize("spec", [{}, {"serviceCidr": "", "clusterDomain": "", "class": ""}])
+def test_least_control_plane(spec: dict[str, Any]) -> None:
+    assert of(spec) == ControlPlane(
+        key="ns-fd1b34-name",
+        name="name",
+        namespace="ns",
+        uid=UID,
+        release=RELEASE,
+        size=SizeClass(),
+        cluster_domain="cluster.local",
+        service_cidrs=("10.32.0.0/24",),
+        pki_days=365,
+        exposure=Exposure(),
+    )
+
+
+def test_every_field_counts() -> None:
+    spec = {
+        "serviceCidr": "10.33.0.0/20,fd00:33::/112",
+        "clusterDomain": "acme.example",
+        "pkiExpireDays": 30,
+        "class": "big",
+        "exposure": {"type": "NodePort", "hostName": "acme.example"},
+        "volumes": "Retain",
+    }
+    assert of(spec, key="kept-key") == ControlPlane(
+        key="kept-key",
+        name="name",
+        namespace="ns",
+        uid=UID,
+        release=RELEASE,
+        size=RELEASE.classes["big"],
+        cluster_domain="acme.example",
+        service_cidrs=("10.33.0.0/20", "fd00:33::/112"),
+        pki_days=30,
+        exposure=Exposure("NodePort", "acme.example"),
+        volumes="Retain",
+    )
+
+
+@pytest.mark.parametrize(
+    ("spec", "field", "reason"),
+    [
+        ({"class": "huge"}, "spec.class", "ClassUnknown"),
+        ({"clusterDomain": "Acme"}, "spec.clusterDomain", "DomainInvalid"),
+        ({"clusterDomain": "a..b"}, "spec.clusterDomain", "DomainInvalid"),
+        ({"pkiExpireDays": 0}, "spec.pkiExpireDays", "DaysInvalid"),
+        ({"pkiExpireDays": 3651}, "spec.pkiExpireDays", "DaysInvalid"),
+        ({"exposure": {"type": "Ingress"}}, "spec.exposure.type", "ExposureInvalid"),
+        ({"exposure": {"hostName": "a:6443"}}, "spec.exposure.hostName", "ExposureInvalid"),
+        ({"volumes": "Keep"}, "spec.volumes", "VolumesInvalid"),
+        ({"serviceCidr": "10.32.0.0"}, "spec.serviceCidr", "ServiceRangeInvalid"),
+        ({"serviceCidr": "10.32.0.1/24"}, "spec.serviceCidr", "ServiceRangeInvalid"),
+        ({"serviceCidr": "a/24"}, "spec.serviceCidr", "ServiceRangeInvalid"),
+        ({"serviceCidr": "10.32.0.0/24,"}, "spec.serviceCidr", "ServiceRangeInvalid"),
+        ({"serviceCidr": "10.0.0.0/11"}, "spec.serviceCidr", "ServiceRangeInvalid"),
+        ({"serviceCidr": "10.32.0.0/29"}, "spec.serviceCidr", "ServiceRangeInvalid"),
+        ({"serviceCidr": "fd01::/107"}, "spec.serviceCidr", "ServiceRangeInvalid"),
+        ({"serviceCidr": "10.32.0.0/24,10.33.0.0/24"}, "spec.serviceCidr", "ServiceRangeInvalid"),
+        ({"serviceCidr": "10.96.0.0/24"}, "spec.serviceCidr", "ServiceRangeOverlaps"),
+        ({"serviceCidr": "10.240.0.0/12"}, "spec.serviceCidr", "ServiceRangeOverlaps"),
+        ({"serviceCidr": "192.168.1.128/28"}, "spec.serviceCidr", "ServiceRangeOverlaps"),
+        ({"serviceCidr": "10.32.0.0/24,fd00:10:96::/112"}, "spec.serviceCidr", "ServiceRangeOverlaps"),
+    ],
+)
+def test_problems(spec: dict[str, Any], field: str, reason: str) -> None:
+    found = of(spec)
+    assert isinstance(found, SpecProblem), found
+    assert (found.field, found.reason, found.of) == (field, reason, "")
+    assert found.text == f"{field}: {found.message}; {found.remedy}"
+
+
+@pytest.mark.parametrize(
+    ("meta", "key", "reason"),
+    [
+        ({"namespace": "n" * 24, "name": "a" * 24}, "", ""),
+        ({"namespace": "n" * 24, "name": "a" * 25}, "", "NameTooLong"),
+        ({"namespace": "n" * 63, "name": "a"}, "", "NameRefused"),
+        ({"name": "a.b"}, "", "NameRefused"),
+        # One that is there already keeps its key.
+        ({"name": "a.b"}, "k" * 63, ""),
+        ({}, "kube-system", "NameRefused"),
+        ({}, "k" * 64, "NameRefused"),
+    ],
+)
+def test_names_and_keys(meta: dict[str, str], key: str, reason: str) -> None:
+    found = of({}, meta, key)
+    if reason:
+        assert isinstance(found, SpecProblem)
+        assert (found.field, found.reason) == ("metadata.name", reason)
+    else:
+        assert isinstance(found, ControlPlane)
+
+
+_TEXT = st.text(max_size=70) | st.from_regex(r"\A[a-z0-9.-]{1,70}\Z")
+
+
+@given(
+    spec=st.fixed_dictionaries(
+        {},
+        optional={
+            "serviceCidr": _TEXT | st.from_regex(r"\A[0-9]{1,3}(\.[0-9]{1,3}){3}/[0-9]{1,2}\Z"),
+            "clusterDomain": _TEXT,
+            "pkiExpireDays": st.integers(-(2**63), 2**63 - 1),
+            "class": _TEXT | st.just("big"),
+            "volumes": _TEXT,
+            "exposure": st.fixed_dictionaries({}, optional={"type": _TEXT, "hostName": _TEXT}),
+        },
+    ),
+    meta=st.fixed_dictionaries({}, optional={"namespace": _TEXT, "name": _TEXT, "uid": _TEXT}),
+    key=st.just("") | _TEXT,
+)
+def test_what_is_made_is_sound(spec: dict[str, Any], meta: dict[str, str], key: str) -> None:
+    found = of(spec, meta, key)
+    if isinstance(found, SpecProblem):
+        assert found.field.startswith(("spec.", "metadata."))
+        assert found.message
+        assert found.remedy
+        return
+    assert found.key == key or len(found.key) <= MAX_KEY_CHARS
+    assert found.size in RELEASE.classes.values()
+    assert 1 <= found.pki_days <= 3650
+    taken = [ipaddress.ip_network(each) for each in sum(msgspec.structs.astuple(Ranges()), ())]
+    for address, cidr in zip(found.first_service_addresses, found.service_cidrs, strict=True):
+        network = ipaddress.ip_network(cidr)
+        assert ipaddress.ip_address(address) in network
+        assert not [each for each in taken if each.version == network.version and each.overlaps(network)]
