@@ -48,8 +48,9 @@ class ControlPlane(msgspec.Struct, frozen=True):
 class Inputs(msgspec.Struct, frozen=True):
     """What manifests need that is known only once other objects are there.
 
-    `digests`: by name of a Secret or ConfigMap, the digest of its content, for what no program reads again by
-    itself. `service_addresses`: the cluster IPs of `apiserver-svc`. `vn_agent_port` and `dns`: for the fence.
+    `digests`: by `NAME` of a Secret or `NAME/KEY` of a ConfigMap, the digest of its content, for what no
+    program reads again by itself. `has_started_store`: all members of its etcd were ready once.
+    `service_addresses`: the cluster IPs of `apiserver-svc`. `vn_agent_port` and `node_cidrs`: for the fence.
     """
 
     service_addresses: tuple[str, ...] = ()
@@ -59,3 +60,4 @@ class Inputs(msgspec.Struct, frozen=True):
     node_cidrs: tuple[str, ...] = ()
     operator_namespace: str = "vcnode-system"
     shared_password_secret: str = ""
+    has_started_store: bool = False

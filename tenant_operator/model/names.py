@@ -12,6 +12,13 @@ API_SERVER_SERVICE = "apiserver-svc"
 API_SERVER_PORT = 6443
 ETCD_PORT = 2379
 ETCD_PEER_PORT = 2380
+CONTROLLER_MANAGER_PORT = 10257
+SERVICE_ACCOUNT = "control-plane"
+
+COMPONENT = "app.kubernetes.io/component"
+"""Label of a pod: the name of its workload."""
+FILES_DIGEST = "vcnode.io/files-digest"
+"""Annotation of a pod: the digest of those of its files that no program reads again."""
 
 CLUSTER_CA = "cluster-ca"
 FRONT_PROXY_CA = "front-proxy-ca"
@@ -39,6 +46,18 @@ AUTHORITIES = "authorities"
 SERVICE_ACCOUNT_KEYS = "service-account-keys"
 ENCRYPTION_CONFIG = "encryption-config"
 API_SERVER_CONFIG = "apiserver-config"
+CONTROLLER_MANAGER_CONFIG = "controller-manager-config"
+ETCD_CONFIG = "etcd-config"
+
+CLUSTER_BUNDLE = "cluster-ca.crt"
+ETCD_BUNDLE = "etcd-ca.crt"
+KUBELET_SERVING_BUNDLE = "kubelet-serving-ca.crt"
+REQUEST_HEADER_BUNDLE = "request-header-ca.crt"
+"""Keys of the ConfigMap of authorities. The front proxy's and the gateway's are in one file together."""
+
+FRONT_PROXY_USER = "front-proxy-client"
+GATEWAY_USER = "vcnode:gateway"
+"""Common names of the clients that may name a user in headers."""
 
 SIGNER_KEYS_DIRECTORY = "/etc/vc-signer/keys"
 SIGNER_SOCKET = "/run/vc-signer/signer.sock"

@@ -17,7 +17,7 @@ from tests.k8s.build import KUBERNETES_VERSION
 
 OUTPUT = Path(__file__).parent / "schemas.json"
 
-# The kinds that some daemon reads, and the documents that have them.
+# The kinds that some daemon reads or writes, and the documents that have them.
 KINDS = {
     "api__v1": (
         "ConfigMap",
@@ -33,6 +33,8 @@ KINDS = {
         "Service",
         "ServiceAccount",
     ),
+    "apis__apps__v1": ("Deployment", "StatefulSet"),
+    "apis__batch__v1": ("Job",),
     "apis__discovery.k8s.io__v1": ("EndpointSlice",),
     "apis__networking.k8s.io__v1": ("Ingress", "IngressClass", "NetworkPolicy"),
     "apis__node.k8s.io__v1": ("RuntimeClass",),

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is there before a control plane has a pod: its Service, its account and its budgets of disruptions."""
+
+from tenant_operator.model import names, pods
+from tenant_operator.model.control_plane import ControlPlane
+from tenant_operator.model.objects import Object
+
+
+def network(control_plane: ControlPlane) -> tuple[Object, ...]:
+    """In the root namespace."""
+    return (
+        _service_account(control_plane),
+        _service(control_plane),
+        *(_disruption_budget(control_plane, each) for each in (names.API_SERVER, names.ETCD)),
+    )
+
+
+def _service_account(control_plane: ControlPlane) -> Object:
+    """Has no rights, and its pods no token."""
+    return {
+        "apiVersion": "v1",
+        "kind": "ServiceAccount",
+        "metadata": pods.metadata(control_plane, names.SERVICE_ACCOUNT),
+        "automountServiceAccountToken": False,
+    }
+
+
+def _service(control_plane: ControlPlane) -> Object:
+    exposure = control_plane.exposure
+    spec: Object = {
+        "type": exposure.type,
+        "selector": pods.selector(names.API_SERVER)["matchLabels"],
+        "ports": [{"name": "https", "port": names.API_SERVER_PORT, "targetPort": "https"}],
+    }
+    if exposure.load_balancer_class:
+        spec["loadBalancerClass"] = exposure.load_balancer_class
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": pods.metadata(control_plane, names.API_SERVER_SERVICE, names.API_SERVER),
+        "spec": spec,
+    }
+
+
+def _disruption_budget(control_plane: ControlPlane, component: str) -> Object:
+    """One may be evicted at a time. A drained node waits for no single replica: it starts again elsewhere."""
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": pods.metadata(control_plane, component, component),
+        "spec": {
+            "maxUnavailable": 1,
+            "selector": pods.selector(component),
+            "unhealthyPodEvictionPolicy": "AlwaysAllow",
+        },
+    }
