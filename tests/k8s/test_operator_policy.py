@@ -1,0 +1,447 @@
+# SPDX-License-Identifier: Apache-2.0
+"""packaging/operator/policy.yaml on a real apiserver: what vc-operator may write, who may make what.
+
+The users here may do everything by RBAC, so that what is refused is refused by the policies.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.k8s.ring import virtual_clusters
+from tests.k8s.ring.api import JsonObject, KubernetesApi
+from tests.k8s.ring.processes import RingError, wait_for
+from tests.k8s.ring.tenants import RingTenant
+from tests.k8s.ring.virtual_clusters import manifest
+
+_POLICIES = "/apis/admissionregistration.k8s.io/v1"
+_FILE = virtual_clusters.SHIPPED.parent / "operator" / "policy.yaml"
+_SYSTEM, _HOME, _ROOT, _OTHER_ROOT = "vcnode-system", "policy-home", "policy-root", "policy-other-root"
+_UID, _OTHER_UID = "11111111-1111-1111-1111-111111111111", "22222222-2222-2222-2222-222222222222"
+_OPERATOR = {"Impersonate-User": "system:serviceaccount:vcnode-system:vc-operator"}
+# As a program on a machine, by its certificate.
+_OPERATOR_OF_MACHINE = {"Impersonate-User": "vcnode:vc-operator", "Impersonate-Group": "vcnode:vc-operators"}
+_OWN = {"vcnode.io/managed-by": "vc-operator", "tenancy.x-k8s.io/vcuid": _UID}
+_IDENTITY = {
+    "tenancy.x-k8s.io/vcuid": _UID,
+    "tenancy.x-k8s.io/vcname": "acme",
+    "tenancy.x-k8s.io/vcnamespace": _HOME,
+    "tenancy.x-k8s.io/vcrootns": "true",
+}
+_RANGES = {"serviceCidrs": "10.96.0.0/16,fd00:10:96::/112", "podCidrs": "10.244.0.0/16", "nodeCidrs": "junk"}
+
+
+@pytest.fixture(scope="module")
+def admin(acme: RingTenant) -> Iterator[KubernetesApi]:
+    """An administrator of an apiserver with the definitions, the policies, and namespaces of all sorts."""
+    api = acme.api
+    virtual_clusters.install(api)
+    virtual_clusters.install(api, "clusterversions.yaml")
+    policies = list(yaml.safe_load_all(_FILE.read_text()))
+    namespaces: list[JsonObject] = [
+        _namespace(_SYSTEM, {}, {}),
+        _namespace(_HOME, {}, {}),
+        _namespace(_ROOT, _OWN, _IDENTITY),
+        _namespace(_OTHER_ROOT, {}, {**_IDENTITY, "tenancy.x-k8s.io/vcuid": _OTHER_UID}),
+        _namespace("policy-tenants", {}, {"tenancy.x-k8s.io/cluster": "policy-root"}),
+    ]
+    for each in namespaces:
+        api.create("/api/v1/namespaces", each, may_exist=True)
+    _bind(api)
+    for each in policies:
+        api.create(_path_of(each), each)
+    try:
+        wait_for("policies hold", lambda: _holds(api), timeout_s=60)
+        yield api
+    finally:
+        for each in reversed(policies):
+            api.delete(f"{_path_of(each)}/{each['metadata']['name']}")
+        api.delete("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/policy-test")
+        for each in namespaces:
+            api.delete(f"/api/v1/namespaces/{each['metadata']['name']}")
+        virtual_clusters.uninstall(api)
+        virtual_clusters.uninstall(api, "clusterversions.yaml")
+
+
+@pytest.fixture(params=[_OPERATOR, _OPERATOR_OF_MACHINE], ids=["account", "certificate"])
+def operator(request: pytest.FixtureRequest, admin: KubernetesApi) -> KubernetesApi:
+    return replace(admin, headers=request.param)
+
+
+def _path_of(value: JsonObject) -> str:
+    plural = {
+        "ValidatingAdmissionPolicy": "validatingadmissionpolicies",
+        "ValidatingAdmissionPolicyBinding": "validatingadmissionpolicybindings",
+    }[value["kind"]]
+    return f"{_POLICIES}/{plural}"
+
+
+def _bind(api: KubernetesApi) -> None:
+    users = [each["Impersonate-User"] for each in (_OPERATOR, _OPERATOR_OF_MACHINE)]
+    api.create(
+        "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+        {
+            "apiVersion": "rbac.authorization.k8s.io/v1",
+            "kind": "ClusterRoleBinding",
+            "metadata": {"name": "policy-test"},
+            "roleRef": {
+                "apiGroup": "rbac.authorization.k8s.io",
+                "kind": "ClusterRole",
+                "name": "cluster-admin",
+            },
+            "subjects": [
+                {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": each} for each in users
+            ],
+        },
+        may_exist=True,
+    )
+
+
+def _holds(api: KubernetesApi) -> bool:
+    """Whether the apiserver's policies have reached its admission, with their parameters' kind."""
+    operator = replace(api, headers=_OPERATOR)
+    refused = (
+        (operator, "/api/v1/namespaces/default/configmaps", _config_map("a", {})),
+        (operator, "/api/v1/namespaces", _namespace("policy-made", {}, {})),
+        (operator, virtual_clusters.path(_HOME), manifest("a")),
+        (api, virtual_clusters.path(_HOME), manifest("n" * 47)),
+        (api, virtual_clusters.path(_HOME), manifest("a", _ranged("10.96.0.0/24"))),
+    )
+    api.create(f"/api/v1/namespaces/{_SYSTEM}/configmaps", _ranges(), may_exist=True)
+    return all(_refusal(each, f"{path}?dryRun=All", value) for each, path, value in refused)
+
+
+def _refusal(api: KubernetesApi, path: str, value: JsonObject) -> str:
+    try:
+        api.create(path, value)
+    except RingError as error:
+        return str(error)
+    return ""
+
+
+def _namespace(name: str, labels: JsonObject, annotations: JsonObject) -> JsonObject:
+    metadata = {"name": name, "labels": labels, "annotations": annotations}
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
+
+
+def _config_map(name: str, labels: JsonObject) -> JsonObject:
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "labels": labels}}
+
+
+def _secret(name: str, labels: JsonObject) -> JsonObject:
+    return {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "labels": labels}}
+
+
+def _ranges() -> JsonObject:
+    return {**_config_map("vc-operator-ranges", {}), "data": _RANGES}
+
+
+def _ranged(cidr: str) -> JsonObject:
+    return {"clusterVersionName": "cv", "serviceCidr": cidr}
+
+
+_MAY_NOT_HERE = "vc-operator may only write in root namespaces"
+_MAY_NOT_THIS = "vc-operator may only write objects with its label"
+_MAY_NOT_THEIRS = "vc-operator may only change its own Secrets"
+_WRITES = [
+    (_ROOT, _config_map("a", _OWN), ""),
+    (_ROOT, _secret("a", _OWN), ""),
+    (_ROOT, _config_map("a", {}), _MAY_NOT_THIS),
+    (_ROOT, _config_map("a", {**_OWN, "vcnode.io/managed-by": "me"}), _MAY_NOT_THIS),
+    (_ROOT, _config_map("a", {**_OWN, "tenancy.x-k8s.io/vcuid": _OTHER_UID}), _MAY_NOT_THIS),
+    (_OTHER_ROOT, _config_map("a", _OWN), _MAY_NOT_THIS),
+    (_HOME, _secret("acme-kubeconfig", _OWN), ""),
+    (_HOME, _secret("acme-kubeconfig", {}), _MAY_NOT_THIS),
+    (_HOME, _secret("acme", _OWN), _MAY_NOT_HERE),
+    (_HOME, _config_map("acme-kubeconfig", _OWN), _MAY_NOT_HERE),
+    ("kube-system", _secret("a", _OWN), _MAY_NOT_HERE),
+    ("policy-tenants", _config_map("a", _OWN), _MAY_NOT_HERE),
+    (_SYSTEM, _config_map("vc-operator", _OWN), _MAY_NOT_HERE),
+]
+
+
+@pytest.mark.parametrize(("namespace", "value", "refusal"), _WRITES)
+def test_where_the_operator_makes_objects(
+    operator: KubernetesApi, namespace: str, value: JsonObject, refusal: str
+) -> None:
+    path = f"/api/v1/namespaces/{namespace}/{value['kind'].lower()}s?dryRun=All"
+    found = _refusal(operator, path, value)
+    assert refusal in found if refusal else found == "", found
+
+
+@pytest.mark.parametrize(
+    ("path", "kind", "spec"),
+    [
+        (
+            "/apis/apps/v1/{}/deployments",
+            "Deployment",
+            {
+                "selector": {"matchLabels": {"a": "b"}},
+                "template": {
+                    "metadata": {"labels": {"a": "b"}},
+                    "spec": {"containers": [{"name": "a", "image": "a"}]},
+                },
+            },
+        ),
+        ("/api/v1/{}/services", "Service", {"ports": [{"port": 6443}]}),
+        ("/apis/networking.k8s.io/v1/{}/networkpolicies", "NetworkPolicy", {"podSelector": {}}),
+        ("/apis/policy/v1/{}/poddisruptionbudgets", "PodDisruptionBudget", {"maxUnavailable": 1}),
+        (
+            "/apis/batch/v1/{}/jobs",
+            "Job",
+            {"template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "a", "image": "a"}]}}},
+        ),
+    ],
+)
+def test_kinds_of_control_planes(operator: KubernetesApi, path: str, kind: str, spec: Any) -> None:
+    group, version = ["", "v1"] if path.startswith("/api/") else path.split("/")[2:4]
+    value = {
+        "apiVersion": f"{group}/{version}" if group else version,
+        "kind": kind,
+        "metadata": {"name": "a", "labels": _OWN},
+        "spec": spec,
+    }
+    for namespace, refusal in ((_ROOT, ""), (_HOME, _MAY_NOT_HERE), ("kube-system", _MAY_NOT_HERE)):
+        found = _refusal(operator, path.format(f"namespaces/{namespace}") + "?dryRun=All", value)
+        assert refusal in found if refusal else found == "", found
+
+
+@pytest.mark.parametrize(
+    ("namespace", "name", "labels", "change", "refusal"),
+    [
+        # Of a person, or without its label: in a root namespace it becomes the operator's again.
+        (_ROOT, "theirs", {}, {"labels": _OWN}, ""),
+        (_ROOT, "theirs", {}, {"annotations": {"a": "b"}}, _MAY_NOT_THIS),
+        (_HOME, "acme-kubeconfig", _OWN, {"annotations": {"a": "b"}}, ""),
+        (_HOME, "acme-kubeconfig", {}, {"labels": _OWN}, _MAY_NOT_THEIRS),
+        (_HOME, "acme-kubeconfig", _OWN, {"labels": {"tenancy.x-k8s.io/vcuid": _OTHER_UID}}, _MAY_NOT_THEIRS),
+        (_HOME, "acme-kubeconfig", _OWN, {"labels": {"vcnode.io/managed-by": None}}, _MAY_NOT_THIS),
+    ],
+)
+def test_what_the_operator_changes(
+    operator: KubernetesApi,
+    admin: KubernetesApi,
+    namespace: str,
+    name: str,
+    labels: JsonObject,
+    change: JsonObject,
+    refusal: str,
+) -> None:
+    path = f"/api/v1/namespaces/{namespace}/secrets"
+    admin.create(path, _secret(name, labels))
+    try:
+        if refusal:
+            with pytest.raises(RingError, match=refusal):
+                operator.patch(f"{path}/{name}", {"metadata": change})
+        else:
+            operator.patch(f"{path}/{name}", {"metadata": change})
+    finally:
+        admin.delete(f"{path}/{name}")
+
+
+@pytest.mark.parametrize(
+    ("namespace", "name", "labels", "refusal"),
+    [
+        (_ROOT, "own", _OWN, ""),
+        (_ROOT, "theirs", {}, _MAY_NOT_THIS),
+        (_HOME, "acme-kubeconfig", _OWN, ""),
+        (_HOME, "acme-kubeconfig", {}, _MAY_NOT_THIS),
+        (_HOME, "other", _OWN, _MAY_NOT_HERE),
+    ],
+)
+def test_what_the_operator_deletes(
+    operator: KubernetesApi, admin: KubernetesApi, namespace: str, name: str, labels: JsonObject, refusal: str
+) -> None:
+    path = f"/api/v1/namespaces/{namespace}/secrets"
+    admin.create(path, _secret(name, labels))
+    try:
+        if refusal:
+            with pytest.raises(RingError, match=refusal):
+                operator.delete(f"{path}/{name}")
+        else:
+            operator.delete(f"{path}/{name}")
+    finally:
+        admin.delete(f"{path}/{name}")
+
+
+@pytest.mark.parametrize(
+    ("labels", "annotations", "is_good"),
+    [
+        (_OWN, _IDENTITY, True),
+        ({}, _IDENTITY, False),
+        (_OWN, {}, False),
+        ({**_OWN, "tenancy.x-k8s.io/vcuid": _OTHER_UID}, _IDENTITY, False),
+        (_OWN, {**_IDENTITY, "tenancy.x-k8s.io/vcrootns": "false"}, False),
+        *(
+            (_OWN, {key: value for key, value in _IDENTITY.items() if key != left}, False)
+            for left in _IDENTITY
+        ),
+    ],
+)
+def test_which_namespaces_the_operator_makes(
+    operator: KubernetesApi, labels: JsonObject, annotations: JsonObject, is_good: bool
+) -> None:
+    made = _namespace("policy-made", labels, annotations)
+    found = _refusal(operator, "/api/v1/namespaces?dryRun=All", made)
+    assert found == "" if is_good else "vc-operator may only make root namespaces" in found
+
+
+def test_namespaces_of_others_stay_theirs(operator: KubernetesApi) -> None:
+    root, system, home = (f"/api/v1/namespaces/{each}" for each in (_ROOT, "kube-system", _HOME))
+    operator.patch(root, {"metadata": {"annotations": {"vcnode.io/service-cidrs": "10.32.0.0/24"}}})
+    for key in ("tenancy.x-k8s.io/vcuid", "tenancy.x-k8s.io/vcname"):
+        change = {"metadata": {"annotations": {key: "x"}, "labels": {"tenancy.x-k8s.io/vcuid": "x"}}}
+        with pytest.raises(RingError, match=r"vc-operator may (not change whose|only make)"):
+            operator.patch(root, change)
+    for path in (system, home):
+        with pytest.raises(RingError, match="vc-operator may only change root namespaces"):
+            operator.patch(path, {"metadata": {"annotations": _IDENTITY, "labels": _OWN}})
+        with pytest.raises(RingError, match=r"vc-operator may only change root namespaces|is forbidden"):
+            operator.delete(path)
+
+
+def test_what_the_operator_changes_of_a_virtual_cluster(
+    operator: KubernetesApi, admin: KubernetesApi
+) -> None:
+    value = manifest("acme")
+    value["metadata"] |= {
+        "annotations": {"a": "b", "vcnode.io/sleep-requested-at": "x"},
+        "labels": {"a": "b"},
+    }
+    admin.create(virtual_clusters.path(_HOME), value)
+    one = virtual_clusters.path(_HOME, "acme")
+    try:
+        operator.patch(f"{one}/status", {"status": {"phase": "Running", "clusterNamespace": "k"}})
+        operator.patch(one, {"metadata": {"finalizers": ["vcnode.io/vc-operator"]}})
+        operator.patch(one, {"metadata": {"annotations": {"vcnode.io/sleep-requested-at": None}}})
+        operator.patch(one, {"metadata": {"finalizers": None, "annotations": {"vcnode.io/b": "c"}}})
+        for change in (
+            {"spec": {"class": "big"}},
+            {"metadata": {"labels": {"a": "c"}}},
+            {"metadata": {"labels": {"a": None}}},
+            {"metadata": {"annotations": {"a": "c"}}},
+            {"metadata": {"annotations": {"a": None}}},
+            {"metadata": {"annotations": {"tenancy.x-k8s.io/admin-kubeconfig": "a"}}},
+        ):
+            with pytest.raises(RingError, match="vc-operator may only set the status"):
+                operator.patch(one, change)
+        with pytest.raises(RingError, match="vc-operator may only patch VirtualClusters"):
+            operator.delete(one)
+        with pytest.raises(RingError, match="vc-operator may only patch VirtualClusters"):
+            operator.create(virtual_clusters.path(_HOME), manifest("other"))
+    finally:
+        admin.delete(one)
+
+
+@pytest.mark.parametrize(
+    ("namespace", "name", "spec", "refusal"),
+    [
+        (_HOME, "n" * (48 - len(_HOME)), None, ""),
+        (_HOME, "n" * (49 - len(_HOME)), None, "metadata.name: with its namespace it has 49 characters"),
+        (_ROOT, "a", None, "metadata.namespace: it is a namespace of a tenant"),
+        ("policy-tenants", "a", None, "metadata.namespace: it is a namespace of a tenant"),
+        (_HOME, "a", _ranged(""), ""),
+        (_HOME, "a", _ranged("10.32.0.0/24,fd00:32::/112"), ""),
+        (_HOME, "a", _ranged("10.32.0.1/24"), "spec.serviceCidr: it is not the first address"),
+        (_HOME, "a", _ranged("10.32.0.0/24,fd00:32::1/112"), "spec.serviceCidr: it is not the first address"),
+        (
+            _HOME,
+            "a",
+            _ranged("10.96.0.0/28"),
+            "overlaps 10.96.0.0/16, the range of the super cluster's Services",
+        ),
+        (
+            _HOME,
+            "a",
+            _ranged("10.240.0.0/12"),
+            "overlaps 10.244.0.0/16, the range of the super cluster's pods",
+        ),
+        (_HOME, "a", _ranged("10.32.0.0/24,fd00:10:96::/112"), "overlaps fd00:10:96::/112, the range of"),
+        (_HOME, "a", {**_ranged("10.96.0.0/28"), "import": {"secretName": "a"}}, ""),
+    ],
+)
+def test_which_virtual_clusters_may_be_made(
+    admin: KubernetesApi, namespace: str, name: str, spec: JsonObject | None, refusal: str
+) -> None:
+    found = _refusal(admin, virtual_clusters.path(namespace) + "?dryRun=All", manifest(name, spec))
+    assert refusal in found if refusal else found == "", found
+
+
+def test_without_the_ranges_none_is_refused_by_them(admin: KubernetesApi) -> None:
+    """vc-operator then says so by a condition; names are counted all the same."""
+    path = f"/api/v1/namespaces/{_SYSTEM}/configmaps"
+    homes = virtual_clusters.path(_HOME) + "?dryRun=All"
+    admin.delete(f"{path}/vc-operator-ranges")
+    try:
+        wait_for(
+            "the ranges are gone",
+            lambda: _refusal(admin, homes, manifest("a", _ranged("10.96.0.0/28"))) == "",
+            timeout_s=30,
+        )
+        assert "metadata.name" in _refusal(admin, homes, manifest("n" * 47))
+    finally:
+        admin.create(path, _ranges())
+
+
+def test_who_may_release_held_deletions(admin: KubernetesApi) -> None:
+    """Whoever has the verb `release`, beside the right to write the object."""
+    name, rules = (
+        "policy-tenant-owner",
+        [
+            {
+                "apiGroups": ["tenancy.x-k8s.io"],
+                "resources": ["virtualclusters"],
+                "verbs": ["get", "create", "patch"],
+            }
+        ],
+    )
+    roles = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{_HOME}"
+    api = "rbac.authorization.k8s.io"
+    role: JsonObject = {"apiVersion": f"{api}/v1", "kind": "Role", "metadata": {"name": name}, "rules": rules}
+    admin.create(f"{roles}/roles", role)
+    admin.create(
+        f"{roles}/rolebindings",
+        {
+            "apiVersion": f"{api}/v1",
+            "kind": "RoleBinding",
+            "metadata": {"name": name},
+            "roleRef": {"apiGroup": api, "kind": "Role", "name": name},
+            "subjects": [{"apiGroup": api, "kind": "User", "name": name}],
+        },
+    )
+    owner = replace(admin, headers={"Impersonate-User": name})
+    one, release = virtual_clusters.path(_HOME, "held"), "vcnode.io/release-held"
+    asked = {"metadata": {"annotations": {release: "token"}}}
+    try:
+        owner.create(virtual_clusters.path(_HOME), manifest("held"))
+        owner.patch(
+            one, {"metadata": {"annotations": {"vcnode.io/wake-requested-at": "2026-01-02T03:04:05Z"}}}
+        )
+        with pytest.raises(RingError, match="ask somebody with the verb release"):
+            owner.patch(one, asked)
+        admin.patch(one, asked)
+        # What somebody else has released may stay, and be taken away.
+        owner.patch(one, {"metadata": {"annotations": {"a": "b"}}})
+        owner.patch(one, {"metadata": {"annotations": {release: None}}})
+        allowed = copy.deepcopy(role)
+        allowed["rules"][0]["verbs"].append("release")
+        admin.put(f"{roles}/roles/{name}", allowed)
+        wait_for("the right holds", lambda: _is_patched(owner, one, asked), timeout_s=30)
+    finally:
+        for kind in ("rolebindings", "roles"):
+            admin.delete(f"{roles}/{kind}/{name}")
+        admin.delete(one)
+
+
+def _is_patched(api: KubernetesApi, path: str, change: JsonObject) -> bool:
+    try:
+        api.patch(path, change)
+    except RingError:
+        return False
+    return True
