@@ -91,6 +91,29 @@ SYNC_POLICY = "vcnode.io/sync-policy"
 # Annotation on a VirtualCluster: the token of the held removals that a person releases.
 RELEASE_HELD = "vcnode.io/release-held"
 
+# Annotations on a VirtualCluster: what a person asks of its control plane. The value is the time of the
+# request (RFC 3339, UTC), of which the later one wins; the name of a backup; or the ClusterVersion that is
+# confirmed.
+SLEEP_REQUESTED_AT = "vcnode.io/sleep-requested-at"
+WAKE_REQUESTED_AT = "vcnode.io/wake-requested-at"
+BACKUP_REQUESTED = "vcnode.io/backup-requested"
+RESTORE_REQUESTED = "vcnode.io/restore-requested"
+CONFIRM_UPGRADE = "vcnode.io/confirm-upgrade"
+# The same for each of what can be rotated: a token, which the status shows until the rotation is complete.
+ROTATE_PREFIX = "vcnode.io/rotate-"
+ROTATABLE = (
+    "cluster-ca",
+    "front-proxy-ca",
+    "etcd-ca",
+    "kubelet-client-ca",
+    "service-account-keys",
+    "encryption-key",
+    "certificates",
+)
+
+# Annotation on a ClusterVersion, `true`: the one for VirtualClusters whose author names none.
+DEFAULT_VERSION = "vcnode.io/default"
+
 # On the Lease of a replica of the syncer: the replicas that it shares tenants with (label), and the shards
 # that it claims (annotation).
 SHARDING = "vcnode.io/sharding"

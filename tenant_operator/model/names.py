@@ -2,7 +2,9 @@
 """Names of the objects in a tenant's root namespace, and the keys that mark them."""
 
 from tenancy import keys
-from tenant_operator.model.objects import OPERATOR
+
+OPERATOR = "vc-operator"
+"""The operator's name: of its field manager, and the value of its label on what it makes."""
 
 API_SERVER = "apiserver"
 CONTROLLER_MANAGER = "controller-manager"

@@ -12,12 +12,12 @@ from daemonkit.kube.resources import (
     VIRTUAL_CLUSTERS,
     Resource,
 )
+from tenant_operator.model import names
 
 Object = dict[str, Any]
 """One object, as JSON decodes it."""
 
-OPERATOR = "vc-operator"
-"""The operator's name: of its field manager, and the value of its label on what it makes."""
+OPERATOR = names.OPERATOR
 
 DEPLOYMENTS = Resource("apps", "v1", "deployments")
 STATEFUL_SETS = Resource("apps", "v1", "statefulsets")
