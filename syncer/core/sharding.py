@@ -43,34 +43,16 @@ from collections import Counter
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
+from daemonkit.lease_times import LEASE_DURATION_S, RENEW_DEADLINE_S, Instant
+
 SHARDS = 256
 """Enough that replicas' shares are equal within a few percent. Claims are a number of as many bits."""
-
-# The defaults of client-go's leader election.
-LEASE_DURATION_S = 15
-RENEW_DEADLINE_S = 10.0
-RETRY_S = 2.0
-
-DRIFT = 0.1
-"""How far a clock's rate may be from that of true time."""
 
 CUT_WITHIN_S = 2.0
 """After the deadline, what is under way has been cut by then; in true time."""
 
 REMOVE_AFTER_S = 600.0
 """Fenced and released Leases are removed after it: a Deployment's replicas never come back by name."""
-
-
-@dataclass(frozen=True, slots=True)
-class Instant:
-    """A time by a monotonic and by a wall clock of one machine."""
-
-    monotonic_s: float
-    wall_s: float
-
-    def elapsed_s(self, until: "Instant") -> float:
-        """The longer of what both clocks measured: one may have stopped, or was set back."""
-        return max(until.monotonic_s - self.monotonic_s, until.wall_s - self.wall_s)
 
 
 @dataclass(frozen=True, slots=True)

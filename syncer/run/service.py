@@ -237,7 +237,7 @@ class SyncerService:
         if sharding is None:
             return SoleOwner()
         # Only here: they take 0.2 MB of a process.
-        from syncer.core.sharding import Instant
+        from daemonkit.lease_times import Instant
         from syncer.sharding.lease_objects import LeaseNames
         from syncer.sharding.replica import Replica
 

@@ -4,18 +4,15 @@
 The Lease of replica R of `vc-syncer` is `vc-syncer-R`. The claimed shards stand in an annotation.
 """
 
-import datetime as dt
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from daemonkit.lease_times import duration_s, lease_time
 from syncer.core.objects import Object, annotations_of, name_of, uid_of, version_of
-from syncer.core.sharding import LEASE_DURATION_S, ReplicaLease, format_claims, parse_claims
+from syncer.core.sharding import ReplicaLease, format_claims, parse_claims
 from syncer.vnodes.lease import LEASES as LEASES
 from tenancy import keys
-
-# What others write is believed within these: zero would expire at once, and a year never.
-_DURATIONS_S = (1.0, 300.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +42,7 @@ def parse_lease(names: LeaseNames, value: Object) -> ReplicaLease:
     """One Lease. What is missing or of another type counts as not set."""
     spec = value.get("spec")
     fields: Object = spec if isinstance(spec, dict) else {}
-    transitions, seconds = fields.get("leaseTransitions"), fields.get("leaseDurationSeconds")
-    shortest_s, longest_s = _DURATIONS_S
-    duration_s = float(seconds) if isinstance(seconds, int) else LEASE_DURATION_S
+    transitions = fields.get("leaseTransitions")
     return ReplicaLease(
         replica=name_of(value).removeprefix(names.of("")),
         holder=str(fields.get("holderIdentity") or ""),
@@ -55,7 +50,7 @@ def parse_lease(names: LeaseNames, value: Object) -> ReplicaLease:
         claims=parse_claims(str(annotations_of(value).get(keys.SHARDS, ""))),
         version=version_of(value),
         uid=uid_of(value),
-        duration_s=min(max(duration_s, shortest_s), longest_s),
+        duration_s=duration_s(fields.get("leaseDurationSeconds")),
     )
 
 
@@ -80,7 +75,7 @@ def lease_patch(lease: ReplicaLease, wall_s: float, *, is_acquired: bool) -> Obj
 
     `is_acquired`: the holder changes. The times are for people; no replica compares them with its clock.
     """
-    at = dt.datetime.fromtimestamp(wall_s, dt.UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    at = lease_time(wall_s)
     spec: Object = {
         "holderIdentity": lease.holder,
         "leaseDurationSeconds": int(lease.duration_s),

@@ -14,12 +14,10 @@ import msgspec
 
 from daemonkit import logs
 from daemonkit.kube.client import ApiError, Requester, UnreachableError
+from daemonkit.lease_times import RENEW_DEADLINE_S, RETRY_S, Instant
 from syncer.core.objects import Object
 from syncer.core.requests import MERGE_PATCH
 from syncer.core.sharding import (
-    RENEW_DEADLINE_S,
-    RETRY_S,
-    Instant,
     Ownership,
     RemoveLease,
     WriteLease,

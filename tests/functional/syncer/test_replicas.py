@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 from daemonkit.kube.resources import CONFIG_MAPS
+from daemonkit.lease_times import LEASE_DURATION_S, RETRY_S
 from daemonkit.tasks import Tasks
 from devkit.kube.apiserver import Seen
 from devkit.kube.storage import Selection
-from syncer.core.sharding import LEASE_DURATION_S, RETRY_S, parse_claims, shard_of
+from syncer.core.sharding import parse_claims, shard_of
 from syncer.sharding.lease_objects import LEASES
 from tenancy import keys
 from tests import waiting

@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 from daemonkit.kube.resources import CONFIG_MAPS, Resource
+from daemonkit.lease_times import LEASE_DURATION_S
 from devkit.kube.apiserver import FakeApiserver
 from devkit.kube.storage import Object, Selection
-from syncer.core.sharding import LEASE_DURATION_S, parse_claims, shard_of, shards_of
+from syncer.core.sharding import parse_claims, shard_of, shards_of
 from syncer.sharding.lease_objects import LEASES
 from tests import waiting
 from tests.packages import ROOT

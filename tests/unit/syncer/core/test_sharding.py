@@ -8,13 +8,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from daemonkit.lease_times import DRIFT, LEASE_DURATION_S, RENEW_DEADLINE_S, Instant
 from syncer.core.sharding import (
     CUT_WITHIN_S,
-    DRIFT,
-    LEASE_DURATION_S,
-    RENEW_DEADLINE_S,
     SHARDS,
-    Instant,
     Ownership,
     RemoveLease,
     ReplicaLease,

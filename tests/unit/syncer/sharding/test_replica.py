@@ -8,10 +8,11 @@ import pytest
 
 from daemonkit.kube.byte_budget import OverBudgetError
 from daemonkit.kube.client import UnreachableError
+from daemonkit.lease_times import Instant
 from daemonkit.tasks import Tasks
 from devkit.kube.storage import Selection
 from devkit.syncer.fake_control_plane import FakeControlPlane
-from syncer.core.sharding import SHARDS, Instant, shard_of, shards_of
+from syncer.core.sharding import SHARDS, shard_of, shards_of
 from syncer.sharding.fenced_client import FREE_BODY_BYTES, FencedClient, NotHeldError
 from syncer.sharding.lease_objects import LEASES, LeaseNames
 from syncer.sharding.port import SoleOwner, TenantOwnership
