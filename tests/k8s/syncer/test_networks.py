@@ -3,37 +3,24 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
-from contextlib import ExitStack
-from functools import partial
 
 import pytest
 
 from tenancy import keys
-from tests.k8s.ring import daemons, gate_networks, gating, images
+from tests.k8s.ring import gating
 from tests.k8s.ring.api import JsonObject, KubernetesApi
-from tests.k8s.ring.images import AGNHOST, COREDNS
-from tests.k8s.ring.processes import wait_for
-from tests.k8s.ring.tenants import RingTenant
-from tests.k8s.ring.virtual_clusters import CRDS
-from tests.k8s.syncer import policies
+from tests.k8s.ring.images import AGNHOST
+from tests.k8s.syncer import networked as serving
 from tests.k8s.syncer.cluster import SyncedRing
 from tests.k8s.syncer.daemon import SyncerDaemon
-from tests.k8s.syncer.node import SuperNode
+from tests.k8s.syncer.networked import HANDLER, NETWORKS, phase
 from tests.k8s.syncer.shops import Shop, agnhost, deployment, object_of, pod, service
 
 pytestmark = pytest.mark.timeout(300)
 
 _PORT = 8080
-_HANDLER = "kata"
-_CLASSES = "/apis/node.k8s.io/v1/runtimeclasses"
-_NETWORKS = "/apis/arktos.futurewei.com/v1/networks"
-_DEFINITION = f"{CRDS}/networks.arktos.futurewei.com"
 _READY_S = 90.0
-# Nothing listens there: no name of another domain is asked for.
-_UPSTREAM = "10.70.0.1"
-_NETWORKS_SETTINGS = {"installsDefinition": True, "image": COREDNS, "upstream": [_UPSTREAM]}
 # The policy of super pods, by who gives them their resolver.
 _POLICIES = {"node": "ClusterFirst", "syncer": "None"}
 
@@ -45,72 +32,14 @@ def networked(synced_ring: SyncedRing, syncer: SyncerDaemon, request: pytest.Fix
     By dnsconfig (`node`), or by the syncer itself, guests get their resolver.
     """
     by: str = request.param
-    api = synced_ring.super_cluster.api
-    gate_networks.install(api)
-    archive = synced_ring.directory / "coredns.tar"
-    images.write_coredns_image(archive, synced_ring.binaries["coredns"])
-    with ExitStack() as stack:
-        stack.enter_context(policies.applied(api, pods={"runtimeClasses": [_HANDLER]}))
-        made = object_of("node.k8s.io/v1", "RuntimeClass", _HANDLER, handler=_HANDLER)
-        made["metadata"]["labels"] = {keys.SUPER_PUBLIC: "true"}
-        api.create(_CLASSES, made, may_exist=True)
-        stack.callback(api.delete, f"{_CLASSES}/{_HANDLER}")
-        for node in synced_ring.nodes:
-            node.node.import_image(archive)
-            _start_daemons(node, stack)
-        stack.callback(_start_again, syncer, {})
-        stack.callback(_remove_networks, synced_ring, syncer)
-        pods = {"dns": by, "requiredPlugins": ["vcnode"]}
-        _start_again(syncer, {"pods": pods, "networks": _NETWORKS_SETTINGS})
-        for tenant in synced_ring.tenants:
-            wait_for(f"{tenant.key} has its network", partial(_is_ready, tenant), timeout_s=_READY_S)
+    with serving.networked(synced_ring, syncer, by):
         yield by
-
-
-def _start_daemons(node: SuperNode, stack: ExitStack) -> None:
-    gate = {"policy": "enforce", **gating.allow_bridge(node)}
-    for daemon in (
-        daemons.kata_bridge(node, sys.executable, gate),
-        daemons.kubeproxy_ext(node, sys.executable),
-        daemons.dnsconfig(node, sys.executable),
-    ):
-        stack.callback(daemon.stop)
-        daemon.start()
-
-
-def _start_again(syncer: SyncerDaemon, settings: dict[str, object]) -> None:
-    syncer.stop()
-    syncer.configure(settings)
-    syncer.start()
-
-
-def _remove_networks(ring: SyncedRing, syncer: SyncerDaemon) -> None:
-    for tenant in ring.tenants:
-        tenant.api.delete(f"{_NETWORKS}/default")
-    for tenant in ring.tenants:
-        wait_for(f"{tenant.key} has no network", partial(_has_none, tenant), timeout_s=_READY_S)
-    syncer.stop()
-    for tenant in ring.tenants:
-        tenant.api.delete(_DEFINITION)
-
-
-def _phase(tenant: RingTenant, name: str = "default") -> str:
-    reply = tenant.api.endpoint.request("GET", f"{_NETWORKS}/{name}")
-    return str(reply.json().get("status", {}).get("phase", "")) if reply.status == 200 else ""
-
-
-def _is_ready(tenant: RingTenant) -> bool:
-    return _phase(tenant) == "Ready"
-
-
-def _has_none(tenant: RingTenant) -> bool:
-    return not _phase(tenant)
 
 
 def _guest(**metadata: object) -> JsonObject:
     main = {"name": "main", "image": AGNHOST, "imagePullPolicy": "Never"}
     spec = {
-        "runtimeClassName": _HANDLER,
+        "runtimeClassName": HANDLER,
         "terminationGracePeriodSeconds": 1,
         "containers": [{**main, "command": ["sh", "-c", "exec sleep 100000"]}],
     }
@@ -181,9 +110,9 @@ def test_network_holds_its_own_services_alone(networked: str, shop: Shop) -> Non
     """A second network: its pods find its Services, and not those of the default network."""
     label = {keys.ARKTOS_NETWORK: "blue"}
     made = object_of("arktos.futurewei.com/v1", "Network", "blue", spec={"type": "flat"})
-    shop.api.create(_NETWORKS, made)
+    shop.api.create(NETWORKS, made)
     try:
-        shop.wait("it is ready", lambda: _phase(shop.tenant, "blue") == "Ready", timeout_s=_READY_S)
+        shop.wait("it is ready", lambda: phase(shop.tenant, "blue") == "Ready", timeout_s=_READY_S)
         _start(shop)
         other = service("sky", "web", _PORT)
         other["metadata"]["labels"] = label
@@ -200,5 +129,5 @@ def test_network_holds_its_own_services_alone(networked: str, shop: Shop) -> Non
         shop.wait_output("guest", f"nslookup -type=a sky.{shop.namespace}.svc.cluster.local 2>&1", "NXDOMAIN")
         shop.kubectl("delete", "pod", "inside").check()
     finally:
-        shop.api.delete(f"{_NETWORKS}/blue")
-    shop.wait("it has gone", lambda: not _phase(shop.tenant, "blue"), timeout_s=_READY_S)
+        shop.api.delete(f"{NETWORKS}/blue")
+    shop.wait("it has gone", lambda: not phase(shop.tenant, "blue"), timeout_s=_READY_S)
