@@ -4,14 +4,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from tests.k8s.operator import daemon
 from tests.k8s.operator import ground as preparing
+from tests.k8s.operator.daemon import OperatorDaemon
 from tests.k8s.operator.ground import OperatorGround
 from tests.k8s.syncer.cluster import SyncedRing
 
 FIGURES = pytest.StashKey[list[str]]()
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Before there is an operator, only the tests of the ground run."""
+    here = Path(__file__).parent
+    if daemon.is_built():
+        return
+    waiting = [i for i in items if i.path.is_relative_to(here) and i.path.name != "test_ground.py"]
+    if waiting:
+        config.hook.pytest_deselected(items=waiting)
+        items[:] = [item for item in items if item not in waiting]
 
 
 @pytest.fixture(scope="session")
@@ -19,6 +33,17 @@ def ground(synced_ring: SyncedRing) -> Iterator[OperatorGround]:
     """The super cluster with volumes, DNS and images of control planes."""
     with preparing.prepared(synced_ring) as made:
         yield made
+
+
+@pytest.fixture(scope="session")
+def operator(ground: OperatorGround) -> Iterator[OperatorDaemon]:
+    """The operator, ready."""
+    made = OperatorDaemon(ground)
+    try:
+        made.start()
+        yield made
+    finally:
+        made.stop()
 
 
 @pytest.fixture(scope="session")

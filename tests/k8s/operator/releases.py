@@ -13,6 +13,7 @@ from tests.k8s.syncer.cluster import SyncedRing
 _REGISTRY = "ring.test"
 ETCD = f"{_REGISTRY}/etcd:{build.ETCD_VERSION}"
 KINE = f"{_REGISTRY}/kine:{build.KINE_VERSION}"
+SIGNER = f"{_REGISTRY}/vc-signer:1"
 
 
 @dataclass(frozen=True, slots=True)

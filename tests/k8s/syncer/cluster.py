@@ -29,6 +29,7 @@ TENANT_NAMES = ("acme", "acme-x")
 SUPER_CIDR = "10.96.0.0/16"
 # Where the nodes' pods look for cluster DNS, if a test starts one.
 SUPER_DNS = "10.96.0.10"
+NODE_NETWORK = "10.70.0.0/24"
 _CONTROL_ADDRESS = "10.70.0.1"
 _TENANT_ADDRESSES = ("10.70.0.2", "10.70.0.3")
 _NODE_ADDRESSES = ("10.70.0.11", "10.70.0.12")
