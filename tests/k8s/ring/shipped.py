@@ -94,9 +94,10 @@ def apply_rights(api: KubernetesApi, node: str, *names: str) -> None:
         for value in yaml.safe_load_all((RBAC / name).read_text().replace(_NODE, node)):
             if value["kind"] == "ServiceAccount":
                 continue
-            group = value["apiVersion"]
             kind = f"{value['kind'].lower()}s".replace("policys", "policies")
-            api.create(f"/apis/{group}/{kind}", value, may_exist=True)
+            namespace = value["metadata"].get("namespace")
+            where = f"namespaces/{namespace}/{kind}" if namespace else kind
+            api.create(f"/apis/{value['apiVersion']}/{where}", value, may_exist=True)
 
 
 def issue_user(cluster: Apiserver, daemon: str, node: str) -> Leaf:
