@@ -12,6 +12,7 @@ Strict means: definite and minimal lengths, no bytes left over, each field in it
 
 import datetime as dt
 import hashlib
+import ipaddress
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -22,8 +23,11 @@ _VALIDITY, _SUBJECT, _PUBLIC_KEY, _OPTIONAL = 3, 4, 5, 6
 _VERSION, _ISSUER_UID, _SUBJECT_UID, _EXTENSIONS = 0xA0, 0x81, 0x82, 0xA3
 _UTC_TIME, _GENERALIZED_TIME = 0x17, 0x18
 _URI = 0x86  # GeneralName, uniformResourceIdentifier [6] IMPLICIT IA5String
+_DNS, _IP = 0x82, 0x87  # dNSName [2] IMPLICIT IA5String, iPAddress [7] IMPLICIT OCTET STRING
 
 _SUBJECT_KEY_IDENTIFIER = b"\x55\x1d\x0e"  # 2.5.29.14
+_AUTHORITY_KEY_IDENTIFIER = b"\x55\x1d\x23"  # 2.5.29.35
+_KEY_IDENTIFIER = 0x80  # keyIdentifier [0] IMPLICIT OCTET STRING
 SUBJECT_ALT_NAME = b"\x55\x1d\x11"  # 2.5.29.17
 # id-on-SmtpUTF8Mailbox (RFC 9598, 3), 1.3.6.1.5.5.7.8.9.
 _UTF8_MAILBOX = b"\x2b\x06\x01\x05\x05\x07\x08\x09"
@@ -93,6 +97,16 @@ def subject_key_identifier(der: bytes) -> bytes | None:
     """The key identifier extension (RFC 5280, 4.2.1.2), None where there is none."""
     value = _Certificate(der).extensions.get(_SUBJECT_KEY_IDENTIFIER)
     return None if value is None else _only(value, _OCTET_STRING)
+
+
+def authority_key_identifier(der: bytes) -> bytes | None:
+    """How the certificate identifies the key that signed it (RFC 5280, 4.2.1.1), None where it does not."""
+    value = _Certificate(der).extensions.get(_AUTHORITY_KEY_IDENTIFIER)
+    if value is None:
+        return None
+    return next(
+        (content for tag, content, _ in _walk(_only(value, _SEQUENCE)) if tag == _KEY_IDENTIFIER), None
+    )
 
 
 def validity(der: bytes) -> tuple[float, float]:
@@ -222,6 +236,23 @@ def uri_sans(der: bytes) -> tuple[str, ...]:
             except UnicodeDecodeError:
                 raise CertificateError("a URI name is not ASCII") from None
     return tuple(uris)
+
+
+def host_sans(der: bytes) -> tuple[str, ...]:
+    """The DNS names and addresses among the subject alternative names, in their order."""
+    value = _Certificate(der).extensions.get(SUBJECT_ALT_NAME)
+    if value is None:
+        return ()
+    hosts = []
+    for tag, content, _ in _walk(_only(value, _SEQUENCE)):
+        try:
+            if tag == _DNS:
+                hosts.append(content.decode("ascii"))
+            elif tag == _IP:
+                hosts.append(str(ipaddress.ip_address(content)))
+        except ValueError:  # not ASCII, or neither 4 nor 16 bytes
+            raise CertificateError("a DNS name or address that is none") from None
+    return tuple(hosts)
 
 
 def canonical_subject(der: bytes) -> bytes:
