@@ -121,3 +121,14 @@ SHARDS = "vcnode.io/shards"
 
 # Label of what the syncer made of its own in a tenant, such as a network's DNS server.
 MANAGED_BY = "vcnode.io/managed-by"
+
+# Annotations on the Secrets of a tenant's control plane: what its certificate was issued for, and its data as
+# written (digests); the phase of a rotation, the request that began it, and since when all use the new key.
+SPEC_DIGEST = "vcnode.io/spec-digest"
+DATA_DIGEST = "vcnode.io/data-digest"
+ROTATION_PHASE = "vcnode.io/rotation-phase"
+ROTATION_TOKEN = "vcnode.io/rotation-token"  # noqa: S105 - an annotation's key, not a secret
+ROTATION_SINCE = "vcnode.io/rotation-since"
+
+# Annotation on a VirtualCluster, before what is to rotate: any value but the last one requests a rotation.
+ROTATE_PREFIX = "vcnode.io/rotate-"
