@@ -37,7 +37,7 @@ _MAX_ETCD_MEMBERS = 3
 _LOOPBACK = "127.0.0.1"
 
 
-class Usage(enum.StrEnum):
+class CertificateUsage(enum.StrEnum):
     """What a certificate may be used for (extended key usage, RFC 5280, 4.2.1.12)."""
 
     SERVER = "server"
@@ -68,18 +68,23 @@ class AuthoritySpec(msgspec.Struct, frozen=True):
 
     secret: str
     bundle: str
-    usages: tuple[Usage, ...]
+    usages: tuple[CertificateUsage, ...]
     organization: str = ""
     days: int = AUTHORITY_DAYS
     signs_below: bool = False
 
 
 AUTHORITIES: tuple[AuthoritySpec, ...] = (
-    AuthoritySpec(names.CLUSTER_CA, "cluster-ca.crt", (Usage.SERVER, Usage.CLIENT), signs_below=True),
-    AuthoritySpec(names.FRONT_PROXY_CA, "front-proxy-ca.crt", (Usage.CLIENT,)),
-    AuthoritySpec(names.ETCD_CA, "etcd-ca.crt", (Usage.SERVER, Usage.CLIENT)),
-    AuthoritySpec(names.KUBELET_CLIENT_CA, "", (Usage.CLIENT,)),
-    AuthoritySpec(names.GATEWAY_CA, "gateway-ca.crt", (Usage.CLIENT,)),
+    AuthoritySpec(
+        names.CLUSTER_CA,
+        "cluster-ca.crt",
+        (CertificateUsage.SERVER, CertificateUsage.CLIENT),
+        signs_below=True,
+    ),
+    AuthoritySpec(names.FRONT_PROXY_CA, "front-proxy-ca.crt", (CertificateUsage.CLIENT,)),
+    AuthoritySpec(names.ETCD_CA, "etcd-ca.crt", (CertificateUsage.SERVER, CertificateUsage.CLIENT)),
+    AuthoritySpec(names.KUBELET_CLIENT_CA, "", (CertificateUsage.CLIENT,)),
+    AuthoritySpec(names.GATEWAY_CA, "gateway-ca.crt", (CertificateUsage.CLIENT,)),
 )
 
 
@@ -94,7 +99,7 @@ class LeafSpec(msgspec.Struct, frozen=True):
     secret: str
     authority: str
     common_name: str
-    usages: tuple[Usage, ...]
+    usages: tuple[CertificateUsage, ...]
     days: int
     organizations: tuple[str, ...] = ()
     dns: tuple[str, ...] = ()
@@ -151,7 +156,7 @@ def leaves(
             names.API_SERVER_KUBELET_CLIENT,
             names.KUBELET_CLIENT_CA,
             "kube-apiserver-kubelet-client",
-            (Usage.CLIENT,),
+            (CertificateUsage.CLIENT,),
             days,
             is_registered=True,
         ),
@@ -160,7 +165,7 @@ def leaves(
             names.FRONT_PROXY_CLIENT,
             names.FRONT_PROXY_CA,
             "front-proxy-client",
-            (Usage.CLIENT,),
+            (CertificateUsage.CLIENT,),
             days,
         ),
         LeafSpec(
@@ -168,7 +173,7 @@ def leaves(
             names.CONTROLLER_MANAGER_CLIENT,
             names.CLUSTER_CA,
             CONTROLLER_MANAGER_USER,
-            (Usage.CLIENT,),
+            (CertificateUsage.CLIENT,),
             days,
             form=SecretForm.KUBECONFIG_FILES,
             server=inside,
@@ -179,7 +184,7 @@ def leaves(
             names.CONTROLLER_MANAGER_SERVING,
             names.CLUSTER_CA,
             "kube-controller-manager",
-            (Usage.SERVER,),
+            (CertificateUsage.SERVER,),
             days,
             dns=("localhost", names.CONTROLLER_MANAGER),
             ips=(_LOOPBACK,),
@@ -213,7 +218,7 @@ def _kubeconfig(
         secret,
         names.CLUSTER_CA,
         user,
-        (Usage.CLIENT,),
+        (CertificateUsage.CLIENT,),
         days,
         organizations=(group,),
         form=SecretForm.KUBECONFIG,
@@ -232,7 +237,7 @@ def _etcd_leaves(key: str, days: int) -> tuple[LeafSpec, ...]:
             names.ETCD_SERVER,
             names.ETCD_CA,
             names.ETCD,
-            (Usage.SERVER, Usage.CLIENT),
+            (CertificateUsage.SERVER, CertificateUsage.CLIENT),
             days,
             dns=("localhost", *hosts),
             ips=(_LOOPBACK,),
@@ -242,7 +247,7 @@ def _etcd_leaves(key: str, days: int) -> tuple[LeafSpec, ...]:
             names.API_SERVER_ETCD_CLIENT,
             names.ETCD_CA,
             "kube-apiserver-etcd-client",
-            (Usage.CLIENT,),
+            (CertificateUsage.CLIENT,),
             days,
         ),
     )
@@ -272,7 +277,7 @@ def _api_server_serving(
         names.API_SERVER_SERVING,
         names.CLUSTER_CA,
         "kube-apiserver",
-        (Usage.SERVER,),
+        (CertificateUsage.SERVER,),
         days,
         dns=tuple(dict.fromkeys(hosts)),
         ips=tuple(dict.fromkeys(addresses)),

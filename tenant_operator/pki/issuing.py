@@ -17,7 +17,7 @@ import msgspec
 
 from tenancy import keys
 from tenant_operator.model.objects import Object
-from tenant_operator.pki.catalog import AuthoritySpec, LeafSpec, SecretForm, Usage
+from tenant_operator.pki.catalog import AuthoritySpec, CertificateUsage, LeafSpec, SecretForm
 from tenant_operator.pki.facts import data_digest, digest_of
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def issue_pair(spec: LeafSpec, authority: IssuedPair, now: float) -> IssuedPair:
     if alternatives:
         builder = builder.add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
     pem = _pem(builder.sign(_load_key(authority.key_pem), hashes.SHA256()))
-    chain = authority.chain_pem if Usage.SERVER in spec.usages else b""
+    chain = authority.chain_pem if CertificateUsage.SERVER in spec.usages else b""
     return IssuedPair(pem + chain, _key_pem(key))
 
 
@@ -264,11 +264,14 @@ def _leaf_usage() -> "x509.KeyUsage":
     )
 
 
-def _extended(usages: tuple[Usage, ...]) -> "x509.ExtendedKeyUsage":
+def _extended(usages: tuple[CertificateUsage, ...]) -> "x509.ExtendedKeyUsage":
     from cryptography import x509
     from cryptography.x509.oid import ExtendedKeyUsageOID
 
-    oids = {Usage.SERVER: ExtendedKeyUsageOID.SERVER_AUTH, Usage.CLIENT: ExtendedKeyUsageOID.CLIENT_AUTH}
+    oids = {
+        CertificateUsage.SERVER: ExtendedKeyUsageOID.SERVER_AUTH,
+        CertificateUsage.CLIENT: ExtendedKeyUsageOID.CLIENT_AUTH,
+    }
     return x509.ExtendedKeyUsage([oids[each] for each in usages])
 
 

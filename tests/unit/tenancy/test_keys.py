@@ -63,6 +63,12 @@ def test_keys_are_those_of_virtualcluster_and_arktos() -> None:
         "SHARDING": "vcnode.io/sharding",
         "SHARDS": "vcnode.io/shards",
         "MANAGED_BY": "vcnode.io/managed-by",
+        "SPEC_DIGEST": "vcnode.io/spec-digest",
+        "DATA_DIGEST": "vcnode.io/data-digest",
+        "ROTATION_PHASE": "vcnode.io/rotation-phase",
+        "ROTATION_TOKEN": "vcnode.io/rotation-token",
+        "ROTATION_SINCE": "vcnode.io/rotation-since",
+        "ROTATE_PREFIX": "vcnode.io/rotate-",
         "API_VERSION": "vcnode.io/v1alpha1",
         "TENANT_KIND": "Tenant",
     }

@@ -106,6 +106,7 @@ def test_fields_agree_with_cryptography(
     assert x509.uri_sans(der) == found_uris
     identifier = reference.SubjectKeyIdentifier.from_public_key(made.public_key()).digest
     assert x509.subject_key_identifier(der) == (identifier if has_identifier else None)
+    assert x509.host_sans(der) == ("a.example",)
     assert isinstance(x509.canonical_subject(der), bytes)
 
 
@@ -124,6 +125,8 @@ def test_a_certificate_may_have_no_extension() -> None:
     der = der_of(made)
     assert (x509.subject(der), x509.uri_sans(der)) == (b"\x30\x00", ())
     assert x509.subject_key_identifier(der) is None
+    assert x509.authority_key_identifier(der) is None
+    assert x509.host_sans(der) == ()
     assert x509.canonical_subject(der) == b""
 
 
@@ -175,7 +178,9 @@ READERS = [
     x509.spki,
     x509.spki_sha256,
     x509.subject_key_identifier,
+    x509.authority_key_identifier,
     x509.uri_sans,
+    x509.host_sans,
     x509.canonical_subject,
 ]
 GOOD = der_of(certificate(uris=("spiffe://x/tenant/a/apiserver",), dns=("a.example",)))

@@ -10,7 +10,7 @@ from tenant_operator.model.cluster_version import DatastoreSpec, Images, Release
 from tenant_operator.model.control_plane import ControlPlane
 from tenant_operator.model.virtual_cluster import Exposure
 from tenant_operator.pki import catalog, issuing
-from tenant_operator.pki.catalog import AuthoritySpec, LeafSpec, Usage
+from tenant_operator.pki.catalog import AuthoritySpec, CertificateUsage, LeafSpec
 
 KEY = "tenants-70b001-acme"
 NOW = 1_780_000_000.0  # 2026-05-28T20:26:40Z
@@ -19,7 +19,7 @@ DAY = 86400.0
 _NO_CHECK_TIME = 0x200000
 ADDRESS = "10.96.3.7"
 # What a server shows to a client that does not verify it.
-SOMEBODY = issuing.new_authority(AuthoritySpec("any", "", (Usage.SERVER,), "somebody"), NOW)
+SOMEBODY = issuing.new_authority(AuthoritySpec("any", "", (CertificateUsage.SERVER,), "somebody"), NOW)
 
 
 def control_plane(datastore: str = "etcd", days: int = 365) -> ControlPlane:
@@ -62,12 +62,12 @@ def issue_all(
     return authorities, leaves
 
 
-def accepts(trusted: bytes, usage: Usage, pair: issuing.IssuedPair) -> bool:
+def accepts(trusted: bytes, usage: CertificateUsage, pair: issuing.IssuedPair) -> bool:
     """Whether OpenSSL, with these authorities (PEM), verifies the pair as a client's or as a server's.
 
     A handshake in memory, whenever the test runs. Names are not checked.
     """
-    shows_client = usage is Usage.CLIENT
+    shows_client = usage is CertificateUsage.CLIENT
     client, server = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     client.check_hostname = False
     client.verify_mode = ssl.CERT_NONE if shows_client else ssl.CERT_REQUIRED

@@ -8,7 +8,7 @@ import pytest
 
 from tenant_operator.model import names
 from tenant_operator.pki import catalog, issuing
-from tenant_operator.pki.catalog import LeafSpec, Usage, spec_digest
+from tenant_operator.pki.catalog import CertificateUsage, LeafSpec, spec_digest
 from tests.unit.tenant_operator.pki import control_planes
 from tests.unit.tenant_operator.pki.control_planes import KEY, accepts
 
@@ -18,13 +18,13 @@ SPECS = {spec.secret: spec for spec in control_planes.specs(PLANE)}
 
 # What each verifier of the control plane trusts, of which usage the peer's certificate must be.
 VERIFIERS = {
-    "etcd's clients and members": (names.ETCD_CA, Usage.CLIENT),
-    "etcd itself": (names.ETCD_CA, Usage.SERVER),
-    "vn-agent": (names.KUBELET_CLIENT_CA, Usage.CLIENT),
-    "aggregated API servers": (names.FRONT_PROXY_CA, Usage.CLIENT),
-    "the gateway's header": (names.GATEWAY_CA, Usage.CLIENT),
-    "the API server's users": (names.CLUSTER_CA, Usage.CLIENT),
-    "the API server itself": (names.CLUSTER_CA, Usage.SERVER),
+    "etcd's clients and members": (names.ETCD_CA, CertificateUsage.CLIENT),
+    "etcd itself": (names.ETCD_CA, CertificateUsage.SERVER),
+    "vn-agent": (names.KUBELET_CLIENT_CA, CertificateUsage.CLIENT),
+    "aggregated API servers": (names.FRONT_PROXY_CA, CertificateUsage.CLIENT),
+    "the gateway's header": (names.GATEWAY_CA, CertificateUsage.CLIENT),
+    "the API server's users": (names.CLUSTER_CA, CertificateUsage.CLIENT),
+    "the API server itself": (names.CLUSTER_CA, CertificateUsage.SERVER),
 }
 
 

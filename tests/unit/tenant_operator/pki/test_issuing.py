@@ -13,7 +13,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from tenancy import keys
 from tenant_operator.pki import catalog, facts, issuing
-from tenant_operator.pki.catalog import Usage
+from tenant_operator.pki.catalog import CertificateUsage
 from tests.unit.tenant_operator.pki import control_planes
 from tests.unit.tenant_operator.pki.control_planes import DAY, NOW, accepts
 
@@ -48,7 +48,10 @@ def test_a_leaf(secret: str) -> None:
     assert found.subject.rfc4514_string() == f"CN={spec.common_name}{organizations}"
     assert (own.not_before, own.not_after) == (NOW - 3600, NOW + spec.days * DAY)
     assert own.names == (*spec.dns, *spec.ips)
-    oids = {Usage.SERVER: ExtendedKeyUsageOID.SERVER_AUTH, Usage.CLIENT: ExtendedKeyUsageOID.CLIENT_AUTH}
+    oids = {
+        CertificateUsage.SERVER: ExtendedKeyUsageOID.SERVER_AUTH,
+        CertificateUsage.CLIENT: ExtendedKeyUsageOID.CLIENT_AUTH,
+    }
     usage = found.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
     assert list(usage) == [oids[each] for each in spec.usages]
     assert not found.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
@@ -71,12 +74,12 @@ def test_clients_of_the_old_authority_accept_new_servers() -> None:
     client = issuing.issue_pair(SPECS["admin-kubeconfig"], signing, NOW + 10)
     assert server.certificate_pem.count(b"BEGIN") == 2
     assert client.certificate_pem.count(b"BEGIN") == 1
-    assert accepts(old.certificate_pem, Usage.SERVER, server)
-    assert accepts(new.certificate_pem, Usage.SERVER, server)
-    assert accepts(new.certificate_pem, Usage.CLIENT, client)
-    assert not accepts(old.certificate_pem, Usage.CLIENT, client)
+    assert accepts(old.certificate_pem, CertificateUsage.SERVER, server)
+    assert accepts(new.certificate_pem, CertificateUsage.SERVER, server)
+    assert accepts(new.certificate_pem, CertificateUsage.CLIENT, client)
+    assert not accepts(old.certificate_pem, CertificateUsage.CLIENT, client)
     alone = issuing.issue_pair(SPECS["apiserver-serving"], new, NOW + 10)
-    assert not accepts(old.certificate_pem, Usage.SERVER, alone)
+    assert not accepts(old.certificate_pem, CertificateUsage.SERVER, alone)
 
 
 def test_a_kubeconfig_with_all_in_it() -> None:
