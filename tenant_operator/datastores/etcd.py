@@ -7,7 +7,7 @@ controller manager sign any client certificate of the cluster's authority.
 """
 
 from tenant_operator.datastores.port import Datastore
-from tenant_operator.model import names, pods
+from tenant_operator.model import names, network_rules, pods
 from tenant_operator.model.control_plane import ControlPlane, Inputs
 from tenant_operator.model.objects import Object
 
@@ -41,6 +41,8 @@ def etcd(control_plane: ControlPlane, inputs: Inputs) -> Datastore:
         },
         apiserver_files=files,
         apiserver_digests=(_DIGEST,),
+        apiserver_egress=(network_rules.to_peers([network_rules.component(names.ETCD)], names.ETCD_PORT),),
+        policies=(_policy(control_plane, inputs),),
         secrets=(names.ETCD_SERVER, names.API_SERVER_ETCD_CLIENT),
     )
 
@@ -49,6 +51,22 @@ def _members(control_plane: ControlPlane) -> list[str]:
     """Host names. The search path of each pod completes them: the super cluster's domain may be any."""
     where = f"{names.ETCD}.{control_plane.key}.svc"
     return [f"{names.ETCD}-{index}.{where}" for index in range(control_plane.size.etcd.replicas)]
+
+
+def _policy(control_plane: ControlPlane, inputs: Inputs) -> Object:
+    """Clients are its API server and jobs for backups; members reach each other by their names."""
+    clients = [network_rules.component(each) for each in (names.API_SERVER, names.BACKUP)]
+    members = [network_rules.component(names.ETCD)]
+    return network_rules.policy(
+        control_plane,
+        names.ETCD,
+        pods.selector(names.ETCD),
+        ingress=[
+            network_rules.from_peers(clients, names.ETCD_PORT),
+            network_rules.from_peers(members, names.ETCD_PEER_PORT),
+        ],
+        egress=[network_rules.to_peers(members, names.ETCD_PEER_PORT), network_rules.dns(inputs)],
+    )
 
 
 def _service(control_plane: ControlPlane) -> Object:

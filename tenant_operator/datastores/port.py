@@ -14,6 +14,7 @@ class Datastore(msgspec.Struct, frozen=True):
     `apiserver_digests`: keys of `Inputs.digests` of files that the API server reads once.
     `volumes` and `mounts`: of the API server's pod and container, beside its files.
     `sidecars`: containers that start before the API server and end after it.
+    `apiserver_egress`: rules of the API server's NetworkPolicy; `policies`: NetworkPolicies of its own pods.
     """
 
     manifests: tuple[Object, ...] = ()
@@ -23,5 +24,7 @@ class Datastore(msgspec.Struct, frozen=True):
     apiserver_mounts: tuple[Object, ...] = ()
     apiserver_volumes: tuple[Object, ...] = ()
     sidecars: tuple[Object, ...] = ()
+    apiserver_egress: tuple[Object, ...] = ()
+    policies: tuple[Object, ...] = ()
     secrets: tuple[str, ...] = ()
     problem: str = ""

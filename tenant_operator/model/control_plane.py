@@ -50,7 +50,8 @@ class Inputs(msgspec.Struct, frozen=True):
 
     `digests`: by `NAME` of a Secret or `NAME/KEY` of a ConfigMap, the digest of its content, for what no
     program reads again by itself. `has_started_store`: all members of its etcd were ready once.
-    `service_addresses`: the cluster IPs of `apiserver-svc`. `vn_agent_port` and `node_cidrs`: for the fence.
+    `service_addresses`: the cluster IPs of `apiserver-svc`. The ports and CIDRs are for the fence:
+    `dns_cidrs` of DNS servers that are no pods, `client_cidrs` of clients outside of the super cluster.
     """
 
     service_addresses: tuple[str, ...] = ()
@@ -60,4 +61,6 @@ class Inputs(msgspec.Struct, frozen=True):
     node_cidrs: tuple[str, ...] = ()
     operator_namespace: str = "vcnode-system"
     shared_password_secret: str = ""
+    dns_cidrs: tuple[str, ...] = ()
+    client_cidrs: tuple[str, ...] = ()
     has_started_store: bool = False

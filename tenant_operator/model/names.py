@@ -9,6 +9,8 @@ OPERATOR = "vc-operator"
 API_SERVER = "apiserver"
 CONTROLLER_MANAGER = "controller-manager"
 ETCD = "etcd"
+BACKUP = "backup"
+DNS_NAMESPACE = "kube-system"
 # Upstream's name, by which others find it.
 API_SERVER_SERVICE = "apiserver-svc"
 API_SERVER_PORT = 6443

@@ -26,8 +26,8 @@ _HEALTH_RULES = "health.jsonl"
 _HEALTH_PATHS = ("/livez", "/livez/ping", "/readyz", "/healthz")
 _SIGNER = "vc-signer"
 _SIGNER_SIZE = ComponentSize(cpu="5m", memory="48Mi")
-# Since this minor version the gate of the signer is on.
-_SIGNER_DEFAULT_SINCE = 34
+_SIGNER_SINCE = (1, 34, 0)
+_SIGNER_PROBE_PORT = 6444
 _KUBELET_BUNDLE = f"{names.AUTHORITIES}/{names.KUBELET_SERVING_BUNDLE}"
 
 
@@ -108,8 +108,11 @@ def deployment(control_plane: ControlPlane, inputs: Inputs, datastore: Datastore
 
 
 def has_signer(control_plane: ControlPlane) -> bool:
-    """Without vc-signer a rotation of service account keys restarts the API server and ends tokens."""
-    return control_plane.release.images.signer != ""
+    """Without vc-signer a rotation of service account keys restarts the API server and ends tokens.
+
+    Kubernetes 1.33 asks signers by an older protocol (externaljwt/v1alpha1), which vc-signer does not serve.
+    """
+    return control_plane.release.images.signer != "" and control_plane.release.version >= _SIGNER_SINCE
 
 
 def _digest(control_plane: ControlPlane, inputs: Inputs, datastore: Datastore) -> str:
@@ -224,15 +227,11 @@ def _account_flags(control_plane: ControlPlane) -> dict[str, str]:
         key = _ACCOUNT_KEY.path("signing.pem")
         return {"service-account-signing-key-file": key, "service-account-key-file": key}
     found = {"service-account-signing-endpoint": names.SIGNER_SOCKET}
-    if _gates_minor(control_plane) < _SIGNER_DEFAULT_SINCE:
+    emulated = control_plane.emulated_version
+    if emulated and int(emulated.split(".")[1]) < _SIGNER_SINCE[1]:
+        # Gates have the defaults of the emulated version.
         found["feature-gates"] = "ExternalServiceAccountTokenSigner=true"
     return found
-
-
-def _gates_minor(control_plane: ControlPlane) -> int:
-    """Gates have their defaults of the emulated version."""
-    emulated = control_plane.emulated_version
-    return int(emulated.split(".")[1]) if emulated else control_plane.release.version[1]
 
 
 _SOCKET_MOUNT: Object = {"name": "signer-socket", "mountPath": names.SIGNER_SOCKET.rpartition("/")[0]}
@@ -243,13 +242,25 @@ def _signer_keys() -> Object:
 
 
 def _signer(control_plane: ControlPlane) -> Object:
-    """Signs tokens with keys that the API server never has."""
+    """Signs tokens with keys that the API server never has.
+
+    The API server is ready without a signer that lives, so it has a probe of its own.
+    """
     return pods.container(
         _SIGNER,
         control_plane.release.images.signer,
         _SIGNER_SIZE,
+        command=[_SIGNER],
+        args=[
+            *("--keys", names.SIGNER_KEYS_DIRECTORY, "--socket", names.SIGNER_SOCKET),
+            *("--probe-port", str(_SIGNER_PROBE_PORT)),
+        ],
         mounts=[
             {"name": "signer-keys", "mountPath": names.SIGNER_KEYS_DIRECTORY, "readOnly": True},
             _SOCKET_MOUNT,
         ],
+        ports={"signer-probe": _SIGNER_PROBE_PORT},
+        probes={
+            "livenessProbe": pods.probe("/livez", "signer-probe", scheme="HTTP", period_s=10, failures=3)
+        },
     )

@@ -163,20 +163,25 @@ def test_without_a_signer_a_new_account_key_restarts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "emulated", "gates"),
+    ("version", "emulated", "has_signer", "gates"),
     [
-        ((1, 33, 13), "", ["--feature-gates=ExternalServiceAccountTokenSigner=true"]),
-        ((1, 34, 4), "1.33", ["--feature-gates=ExternalServiceAccountTokenSigner=true"]),
-        ((1, 34, 4), "", []),
+        ((1, 33, 13), "", False, []),
+        ((1, 34, 4), "1.33", True, ["--feature-gates=ExternalServiceAccountTokenSigner=true"]),
+        ((1, 34, 4), "", True, []),
+        ((1, 35, 0), "1.34", True, []),
     ],
 )
 def test_the_signer_is_enabled_where_it_is_alpha(
-    version: tuple[int, int, int], emulated: str, gates: list[str]
+    version: tuple[int, int, int], emulated: str, has_signer: bool, gates: list[str]
 ) -> None:
+    """1.33 has an older protocol: its API server signs by itself, with the same key."""
     found = manifests(control_plane(release=release_of(version), emulated_version=emulated))
-    (container,) = named(found, "Deployment", "apiserver")["spec"]["template"]["spec"]["containers"]
-    assert [each for each in container["args"] if each.startswith("--feature-gates")] == gates
-    assert ("--emulated-version=kube=1.33" in container["args"]) == bool(emulated)
+    pod = named(found, "Deployment", "apiserver")["spec"]["template"]["spec"]
+    arguments = pod["containers"][0]["args"]
+    assert [each for each in arguments if each.startswith("--feature-gates")] == gates
+    assert (f"--emulated-version=kube={emulated}" in arguments) == bool(emulated)
+    assert [each["name"] for each in pod.get("initContainers", [])] == ["vc-signer"] * has_signer
+    assert any(each.startswith("--service-account-signing-key-file") for each in arguments) != has_signer
 
 
 def test_flags_of_the_release_take_precedence() -> None:
