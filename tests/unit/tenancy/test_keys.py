@@ -68,7 +68,6 @@ def test_keys_are_those_of_virtualcluster_and_arktos() -> None:
         "ROTATION_PHASE": "vcnode.io/rotation-phase",
         "ROTATION_TOKEN": "vcnode.io/rotation-token",
         "ROTATION_SINCE": "vcnode.io/rotation-since",
-        "ROTATE_PREFIX": "vcnode.io/rotate-",
         "API_VERSION": "vcnode.io/v1alpha1",
         "TENANT_KIND": "Tenant",
     }
