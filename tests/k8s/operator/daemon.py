@@ -21,6 +21,9 @@ from tests.k8s.syncer.shops import object_of
 NAMESPACE = "vcnode-system"
 CLUSTER_VERSIONS = f"/apis/{virtual_clusters.GROUP}/clusterversions"
 _NAME = "vc-operator"
+# The same for the operator and for the shipped policy of VirtualClusters.
+_CIDRS = {"serviceCidrs": [SUPER_CIDR], "podCidrs": [PODS], "nodeCidrs": [NODE_NETWORK]}
+_RANGES = "vc-operator-ranges"
 _SERVED_S = 20.0
 
 
@@ -40,6 +43,11 @@ class OperatorDaemon(DaemonProcess):
         super().__init__(name, "tenant_operator", ring.control, ring.directory)
         _install_definition(ground)
         ground.api.create("/api/v1/namespaces", object_of("v1", "Namespace", NAMESPACE), may_exist=True)
+        ground.api.create(
+            f"/api/v1/namespaces/{NAMESPACE}/configmaps",
+            object_of("v1", "ConfigMap", _RANGES, data={key: ",".join(_CIDRS[key]) for key in _CIDRS}),
+            may_exist=True,
+        )
         self._kubeconfig = shipped.let_in(ring.super_cluster, _NAME, "", self.directory)
         self._serving_authority = self.directory / "vn-agent-ca.crt"
         self._serving_authority.write_bytes(ring.authorities.agent_serving.cert_pem)
@@ -53,9 +61,7 @@ class OperatorDaemon(DaemonProcess):
                 "kind": "OperatorConfiguration",
                 "superCluster": {
                     "kubeconfigFile": str(self._kubeconfig),
-                    "serviceCidrs": [SUPER_CIDR],
-                    "podCidrs": [PODS],
-                    "nodeCidrs": [NODE_NETWORK],
+                    **_CIDRS,
                 },
                 "nodes": {"port": AGENT_PORT, "servingCaFile": str(self._serving_authority)},
                 "namespace": NAMESPACE,

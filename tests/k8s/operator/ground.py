@@ -34,7 +34,7 @@ class OperatorGround:
 
 @contextmanager
 def prepared(ring: SyncedRing) -> Iterator[OperatorGround]:
-    """The ring with images of etcd and of the current Kubernetes on its nodes, DNS, and volumes."""
+    """The ring with images of etcd, the current Kubernetes and vc-signer on its nodes, DNS, and volumes."""
     api = ring.super_cluster.api
     archive = ring.directory / "super-coredns.tar"
     images.write_coredns_image(archive, ring.binaries["coredns"])
@@ -43,6 +43,7 @@ def prepared(ring: SyncedRing) -> Iterator[OperatorGround]:
     cluster_dns.install(api, SUPER_DNS, images.COREDNS)
     releases.import_etcd(ring)
     releases.import_kubernetes(ring, releases.CURRENT)
+    releases.import_signer(ring)
     cluster_dns.wait_ready(api)
     with storage.provisioning(api, ring.nodes) as provisioner:
         yield OperatorGround(ring, provisioner)

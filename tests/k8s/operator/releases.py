@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tests.k8s import build
+from tests.k8s.operator import signer_image
 from tests.k8s.ring import images
 from tests.k8s.syncer.cluster import SyncedRing
 
@@ -53,6 +54,15 @@ def import_etcd(ring: SyncedRing) -> None:
 def import_kine(ring: SyncedRing) -> None:
     """Give all nodes kine."""
     _import(ring, KINE, {"kine": ring.binaries["kine"]})
+
+
+def import_signer(ring: SyncedRing) -> None:
+    """Give all nodes vc-signer."""
+    archive = ring.directory / "signer-image.tar"
+    signer_image.write(archive, SIGNER)
+    for node in ring.nodes:
+        node.node.import_image(archive)
+    archive.unlink()
 
 
 def _import(ring: SyncedRing, image: str, programs: Mapping[str, str]) -> None:

@@ -130,6 +130,11 @@ def write_control_plane_image(archive: Path, image: str, programs: Mapping[str, 
     write_archive(archive, image, [layer], {"Entrypoint": [f"/{first}"], "Env": ["PATH=/usr/local/bin"]})
 
 
+def layer_of(files: Mapping[str, tuple[bytes, int]]) -> bytes:
+    """A layer with these files: contents and modes by path. Unpacking makes their directories."""
+    return _Layer().build(directories=["etc", "tmp"], files=dict(files), links={})
+
+
 def _write_program_image(archive: Path, image: str, name: str, binary: str) -> None:
     layer = _Layer().build(directories=["etc"], files={name: (Path(binary).read_bytes(), 0o755)}, links={})
     write_archive(archive, image, [layer], {"Entrypoint": [f"/{name}"]})

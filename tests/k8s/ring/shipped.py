@@ -88,6 +88,8 @@ def _mapping(made: JsonObject, key: str) -> JsonObject:
 def apply_rights(api: KubernetesApi, node: str, *names: str) -> None:
     """Create all policies and roles in these files of `packaging/rbac`, for this node.
 
+    Their namespaces exist already.
+
     Accounts are left out: daemons of rings are users, with client certificates.
     """
     for name in names:
