@@ -12,7 +12,10 @@ DEFAULT_CLASS = "small"
 
 
 class Images(msgspec.Struct, frozen=True, rename="camel"):
-    """Names of images; `signer` is vc-signer's, `backup` has the program that reads and writes backups."""
+    """Names of images; `signer` is vc-signer's, `backup` has the program that reads and writes backups.
+
+    Those of the defaults run in tenants: without one, tenants do not get what it is of.
+    """
 
     api_server: str = ""
     controller_manager: str = ""
@@ -20,6 +23,8 @@ class Images(msgspec.Struct, frozen=True, rename="camel"):
     kine: str = ""
     signer: str = ""
     backup: str = ""
+    core_dns: str = ""
+    metrics_server: str = ""
 
 
 class ComponentSize(msgspec.Struct, frozen=True, rename="camel"):
