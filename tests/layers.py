@@ -24,9 +24,9 @@ _DECIDING = frozenset(
     re.findall(
         r"\S+",
         """
-        base64 binascii bisect collections collections.abc contextlib copy dataclasses datetime enum fnmatch
-        functools hashlib heapq ipaddress itertools json math operator posixpath re string struct types
-        typing urllib.parse weakref zlib
+        base64 binascii bisect calendar collections collections.abc contextlib copy dataclasses datetime enum
+        fnmatch functools hashlib heapq ipaddress itertools json math operator posixpath re string struct
+        types typing urllib.parse weakref zlib
         cryptography cryptography.exceptions cryptography.hazmat.primitives.serialization
         cryptography.x509.oid dns.exception dns.flags dns.message dns.rcode msgspec msgspec.structs yaml
         """,
@@ -37,6 +37,8 @@ _DECIDING_NAMES = {
     "http": {"HTTPStatus"},
     "pathlib": {"PurePath"},
     "sys": {"getrecursionlimit", "intern", "setrecursionlimit"},
+    # Rules of time zones: data of the system, as `base64` is, and read once.
+    "zoneinfo": {"ZoneInfo", "ZoneInfoNotFoundError"},
 }
 
 _ACTING_FUNCTIONS = frozenset({"breakpoint", "eval", "exec", "exit", "input", "open", "print", "quit"})

@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether a tenant sleeps: its control plane has no pod, and keeps its volumes, Secrets and addresses. Pure.
+
+A person's requests and the schedules are events: the latest one that is due decides, and of two at the same
+time the one that wakes. What cannot be read asks for nothing, so that a tenant stays awake by mistake, never
+asleep. A schedule of before the VirtualCluster was created does not count: who makes a tenant on a Sunday
+wants it now.
+"""
+
+import datetime as dt
+import zoneinfo
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import msgspec
+
+from tenancy import keys
+from tenant_operator.life import cron
+from tenant_operator.life.requests import Requests, text_of, time_of
+from tenant_operator.model.objects import Ref
+from tenant_operator.model.problem import SpecProblem
+from tenant_operator.model.virtual_cluster import RotationStatus, SleepSchedule, VirtualCluster
+
+# As the schema of the VirtualCluster.
+MAX_SCHEDULES = 16
+_MAX_SHOWN_VOLUMES = 8
+_MAX_ZONE_CHARS = 63
+
+
+class SleepDecision(msgspec.Struct, frozen=True):
+    """What the condition Sleeping has. `since` is as Kubernetes writes times, empty while it is awake.
+
+    `next_change_at_s`: when the next schedule changes it, in seconds since 1970.
+    """
+
+    is_asleep: bool
+    reason: str
+    message: str
+    since: str = ""
+    why: str = ""
+    next_change_at_s: float | None = None
+    problems: tuple[SpecProblem, ...] = ()
+
+
+class SleepEvent(msgspec.Struct, frozen=True, order=True):
+    """One thing that puts the tenant to sleep, or wakes it; later ones are greater."""
+
+    at: cron.Occurrence
+    is_wake: bool
+    why: str
+
+
+class SleepTimes(msgspec.Struct, frozen=True):
+    zone: dt.tzinfo
+    sleep: cron.CronSchedule
+    wake: cron.CronSchedule | None
+    text: SleepSchedule
+
+    def events(self, now_s: float) -> Iterator[SleepEvent]:
+        """The last of each kind."""
+        for expression, is_wake in ((self.sleep, False), (self.wake, True)):
+            found = None if expression is None else expression.last(now_s, self.zone)
+            if found is not None:
+                yield SleepEvent(found, is_wake, self._why(is_wake=is_wake))
+
+    def next_s(self, now_s: float, *, is_wake: bool) -> float | None:
+        expression = self.wake if is_wake else self.sleep
+        found = None if expression is None else expression.next(now_s, self.zone)
+        return None if found is None else found.at_s
+
+    def _why(self, *, is_wake: bool) -> str:
+        return f"schedule {self.text.wake if is_wake else self.text.sleep!r} {self.text.time_zone}"
+
+
+def decide(
+    virtual_cluster: VirtualCluster, requests: Requests, now_s: float, volumes: Sequence[Ref] = ()
+) -> SleepDecision:
+    """Whether it sleeps now. `volumes` are the claims that it keeps, for the message."""
+    spec = virtual_cluster.spec
+    if spec.import_ is not None:
+        return _of_imported(requests)
+    schedules, problems = _read(spec.sleep.schedules)
+    created_s = time_of(virtual_cluster.metadata.creation_timestamp) or 0.0
+    events = [
+        *_requested(requests),
+        *(event for each in schedules for event in each.events(now_s) if event.at.at_s >= created_s),
+    ]
+    latest = max(events, default=None)
+    is_asleep = latest is not None and not latest.is_wake
+    times = (each.next_s(now_s, is_wake=is_asleep) for each in schedules)
+    next_s = min((at_s for at_s in times if at_s is not None), default=None)
+    if latest is None or not is_asleep:
+        return SleepDecision(False, "Awake", _message_awake(latest, next_s), "", "", next_s, problems)
+    status = virtual_cluster.status.sleep
+    since = status.since if status is not None and status.since else text_of(latest.at.at_s)
+    message = _asleep_message(virtual_cluster, since, latest.why, next_s, volumes)
+    return SleepDecision(True, "Asleep", message, since, latest.why, next_s, problems)
+
+
+def _of_imported(requests: Requests) -> SleepDecision:
+    if requests.sleep_at_s is None:
+        return SleepDecision(False, "Awake", "the control plane was made by others")
+    problem = SpecProblem(
+        f"metadata.annotations[{keys.SLEEP_REQUESTED_AT}]",
+        "ControlPlaneImported",
+        "the control plane was made by others, and its pods are theirs",
+        "remove the annotation, and scale the control plane down by their means",
+    )
+    return SleepDecision(False, problem.reason, problem.text, problems=(problem,))
+
+
+def _requested(requests: Requests) -> Iterator[SleepEvent]:
+    if requests.sleep_at_s is not None:
+        yield SleepEvent(cron.Occurrence(requests.sleep_at_s), False, "request")
+    if requests.wake_at_s is not None:
+        yield SleepEvent(cron.Occurrence(requests.wake_at_s), True, "request")
+
+
+def _read(texts: Sequence[SleepSchedule]) -> tuple[list[SleepTimes], tuple[SpecProblem, ...]]:
+    """The schedules that can be used, and the problems of the others."""
+    schedules, problems = [], []
+    for index, text in enumerate(texts[:MAX_SCHEDULES]):
+        found = _read_one(f"spec.sleep.schedules[{index}]", text)
+        if isinstance(found, SpecProblem):
+            problems.append(found)
+        else:
+            schedules.append(found)
+    if len(texts) > MAX_SCHEDULES:
+        problems.append(
+            SpecProblem(
+                "spec.sleep.schedules",
+                "ScheduleInvalid",
+                f"has {len(texts)} schedules, and the first {MAX_SCHEDULES} count",
+                "remove the others",
+            )
+        )
+    return schedules, tuple(problems)
+
+
+def _read_one(field: str, text: SleepSchedule) -> SleepTimes | SpecProblem:
+    zone = _zone(text.time_zone)
+    if zone is None:
+        return SpecProblem(
+            f"{field}.timeZone",
+            "TimeZoneUnknown",
+            f"{text.time_zone[:_MAX_ZONE_CHARS]!r} is not in the IANA database of the operator's image",
+            "use a name such as Europe/Berlin",
+        )
+    found: dict[str, cron.CronSchedule] = {}
+    for name, expression in (("sleep", text.sleep), ("wake", text.wake)):
+        if name == "wake" and not expression:
+            continue
+        try:
+            found[name] = cron.parse(expression)
+        except cron.CronError as error:
+            shown = expression[:_MAX_ZONE_CHARS]
+            return SpecProblem(
+                f"{field}.{name}", "ScheduleInvalid", f"{shown!r} {error}", "write it as 0 20 * * 1-5"
+            )
+    return SleepTimes(zone, found["sleep"], found.get("wake"), text)
+
+
+def _zone(name: str) -> dt.tzinfo | None:
+    if not name or len(name) > _MAX_ZONE_CHARS:
+        return None
+    try:
+        return zoneinfo.ZoneInfo(name)
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
+        return None
+
+
+def _message_awake(latest: SleepEvent | None, next_s: float | None) -> str:
+    by = f"woken by {latest.why}" if latest is not None else "no request or schedule has put it to sleep"
+    return by if next_s is None else f"{by}; the schedule puts it to sleep at {text_of(next_s)}"
+
+
+def _asleep_message(
+    virtual_cluster: VirtualCluster, since: str, why: str, next_s: float | None, volumes: Sequence[Ref]
+) -> str:
+    meta = virtual_cluster.metadata
+    wakes = "" if next_s is None else f"the schedule at {text_of(next_s)}, or "
+    kept = ", ".join(map(str, volumes[:_MAX_SHOWN_VOLUMES])) or "no volume"
+    more = f" and {len(volumes) - _MAX_SHOWN_VOLUMES} more" if len(volumes) > _MAX_SHOWN_VOLUMES else ""
+    return (
+        f"VirtualCluster {meta.namespace}/{meta.name} has slept since {since} by {why}. "
+        f"What wakes it: {wakes}`kubectl vc wake {meta.name}`. It keeps {kept}{more}"
+    )
+
+
+class DueTask(msgspec.Struct, frozen=True):
+    """What fell due while a tenant slept: `what` is a certificate's Secret, a rotation or a backup.
+
+    `is_before_start`: it is done before the first pod starts; else before the first request is served.
+    """
+
+    kind: str
+    what: str
+    is_before_start: bool
+
+
+def due_at_wake(
+    due_certificates: Mapping[str, float],
+    rotations: Iterable[RotationStatus],
+    backup: str,
+    now_s: float,
+) -> tuple[DueTask, ...]:
+    """What is done at a wake before the first request, in order.
+
+    - Certificates first, as programs read them at their start. `due_certificates` has the time from which
+      each is to be renewed, by its Secret; those that are due first come first.
+    - Rotations that a sleep interrupted, or that were asked for meanwhile: a phase is over once running
+      programs have been asked.
+    - A backup that was asked for, once the store serves and before anyone changes it.
+    """
+    certificates = sorted((at_s, name) for name, at_s in due_certificates.items() if at_s <= now_s)
+    return (
+        *(DueTask("Certificate", name, is_before_start=True) for _, name in certificates),
+        *(DueTask("Rotation", each.what, is_before_start=False) for each in rotations),
+        *((DueTask("Backup", backup, is_before_start=False),) if backup else ()),
+    )
