@@ -4,6 +4,7 @@
 import msgspec
 
 from tenant_operator.model.objects import Object, Ref
+from tenant_operator.pki.catalog import AuthoritySpec, LeafSpec
 
 
 class Apply(msgspec.Struct, frozen=True):
@@ -13,7 +14,7 @@ class Apply(msgspec.Struct, frozen=True):
 
 
 class Claim(msgspec.Struct, frozen=True):
-    """Create an object that must not be there: one of that name which is there is another's."""
+    """Create the root namespace. One of that name which is there and another's is left as it is."""
 
     manifest: Object
 
@@ -25,22 +26,46 @@ class Remove(msgspec.Struct, frozen=True):
     uid: str
 
 
-class WriteAuthority(msgspec.Struct, frozen=True):
-    """Make the key pair of an authority, into a Secret that does not exist."""
+class IssueAuthority(msgspec.Struct, frozen=True):
+    """Make the key pair of an authority, in a Secret that does not exist."""
 
-    secret: Ref
-    common_name: str
-    days: int
+    spec: AuthoritySpec
+    namespace: str
     labels: dict[str, str]
 
 
-class PatchObject(msgspec.Struct, frozen=True):
-    """A merge patch of an object, on condition that it is the one of this UID."""
+class IssueLeaf(msgspec.Struct, frozen=True):
+    """Issue a certificate into its Secret.
 
-    ref: Ref
-    uid: str
+    `digest` is of what it is issued for, `bundle_pem` what a kubeconfig trusts, `version` that of the Secret which is
+    replaced; empty where there is none.
+    """
+
+    spec: LeafSpec
+    authority: Ref
+    labels: dict[str, str]
+    digest: str
+    bundle_pem: bytes
+    version: str = ""
+
+
+class GenerateKeys(msgspec.Struct, frozen=True):
+    """Make a Secret with a random key, which does not exist: of service accounts, or for encryption at rest."""
+
+    secret: Ref
+    labels: dict[str, str]
+
+
+class PatchCluster(msgspec.Struct, frozen=True):
+    """A merge patch of the VirtualCluster, on condition of its version."""
+
     patch: Object
-    subresource: str = ""
 
 
-Step = Apply | Claim | Remove | WriteAuthority | PatchObject
+class LayDefaults(msgspec.Struct, frozen=True):
+    """Have the tenant's API server take objects, in this order."""
+
+    manifests: tuple[Object, ...]
+
+
+Step = Apply | Claim | Remove | IssueAuthority | IssueLeaf | GenerateKeys | PatchCluster | LayDefaults

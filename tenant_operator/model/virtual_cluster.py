@@ -66,14 +66,14 @@ class VirtualClusterSpec(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Condition(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """One of ours has a type; the syncer's have none, and are known by their reason."""
+    """One of ours has a type; the syncer's have none, and are known by their reason. All values are texts: vc-syncer
+    reads them so."""
 
     type: str = ""
     status: str = ""
     reason: str = ""
     message: str = ""
     last_transition_time: str = ""
-    observed_generation: int = 0
 
 
 class UpgradeStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):

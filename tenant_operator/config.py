@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""vc-operator's configuration: `kind: OperatorConfiguration`, one file, all errors at once."""
+
+import ipaddress
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from daemonkit.config import binding
+from daemonkit.config.binding import setting
+from daemonkit.config.logging_config import LoggingConfig
+from daemonkit.config.scrape_config import ScrapeConfig
+from daemonkit.config.status_config import StatusConfig
+from tenancy import names
+
+KIND = "OperatorConfiguration"
+NAMESPACE = "vcnode-system"
+
+
+@dataclass(frozen=True, slots=True)
+class SuperClusterConfig:
+    kubeconfig_file: Path | None = setting(
+        None, doc="of the super cluster's API server; without it the pod's service account"
+    )
+    service_cidrs: tuple[str, ...] = setting((), doc="of its Services, which no tenant's range may overlap")
+    pod_cidrs: tuple[str, ...] = setting((), doc="of its pods")
+    node_cidrs: tuple[str, ...] = setting(
+        (), doc="of its nodes: where a tenant's API server may reach vn-agent"
+    )
+
+    @property
+    def networks(self) -> tuple[str, ...]:
+        """All of them."""
+        return (*self.service_cidrs, *self.pod_cidrs, *self.node_cidrs)
+
+    def problems(self) -> Iterator[str]:
+        for key, cidrs in (
+            ("serviceCidrs", self.service_cidrs),
+            ("podCidrs", self.pod_cidrs),
+            ("nodeCidrs", self.node_cidrs),
+        ):
+            for cidr in cidrs:
+                try:
+                    ipaddress.ip_network(cidr)
+                except ValueError:
+                    yield f"{key}: expected a network such as 10.96.0.0/16, got {cidr!r}"
+
+
+@dataclass(frozen=True, slots=True)
+class NodesConfig:
+    """vn-agent on the nodes, as tenants' API servers dial it."""
+
+    port: int = setting(10550, minimum=1, maximum=65535, doc="vn-agent's port on each node")
+    serving_ca_file: Path = setting(
+        doc="authority of vn-agent's serving certificates: tenants' API servers verify nodes by it"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderElectionConfig:
+    namespace: str = setting(NAMESPACE, minimum_length=1, doc="namespace of the Lease")
+    name: str = setting("vc-operator", minimum_length=1, doc="name of the Lease")
+
+    def problems(self) -> Iterator[str]:
+        for key, value in (("namespace", self.namespace), ("name", self.name)):
+            if not names.is_dns_label(value):
+                yield f"{key}: expected a DNS label, got {value!r}"
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorConfiguration:
+    nodes: NodesConfig = setting(doc="vn-agent on the nodes")
+    super_cluster: SuperClusterConfig = field(default_factory=SuperClusterConfig)
+    namespace: str = setting(
+        NAMESPACE, minimum_length=1, doc="namespace of ConfigMaps and Secrets that ClusterVersions name"
+    )
+    leader_election: LeaderElectionConfig | None = setting(
+        None, doc="replicas, of which one works; without it one process, alone"
+    )
+    status: StatusConfig = field(default_factory=StatusConfig)
+    logging: LoggingConfig = field(default_factory=LoggingConfig)
+    metrics: ScrapeConfig = field(default_factory=ScrapeConfig)
+
+    def directories(self) -> Iterator[tuple[str, Path]]:
+        """The directories that `--check-config` examines."""
+        yield from self.status.directories()
+
+
+def load(path: Path) -> OperatorConfiguration:
+    """Read and check the file. Raises ConfigError with all problems."""
+    return binding.load(path, OperatorConfiguration, kind=KIND)

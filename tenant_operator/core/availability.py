@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the conditions of a tenant say, from its workloads, certificates and probes."""
+
+from collections.abc import Sequence
+
+from tenant_operator.core.conditions import ConditionStatus, ConditionType, Finding, fails, holds, unknown
+from tenant_operator.core.observed import Observed, ProbeResult
+from tenant_operator.core.workloads import Readiness
+from tenant_operator.model.control_plane import ControlPlane
+from tenant_operator.model.virtual_cluster import Condition
+
+# Reasons of vc-syncer's conditions by which a tenant is not synced.
+_SYNCER_PROBLEMS = frozenset(
+    {"NotReachable", "CredentialsUnusable", "ClusterKeyRefused", "ClusterKeyTaken", "OutOfMemory", "KeysOverlap"}
+)
+
+
+def control_plane_available(control_plane: ControlPlane, workloads: Sequence[Readiness]) -> Finding:
+    """From the workloads' statuses: a readiness probe that fails shows there within seconds."""
+    type_ = ConditionType.CONTROL_PLANE_AVAILABLE
+    away = [each for each in workloads if not each.is_available]
+    if not away:
+        return holds(type_, "WorkloadsReady", "the API server, the controller manager and the store serve")
+    first = away[0]
+    return fails(
+        type_,
+        "WorkloadNotReady",
+        f"{first.sentence}; look at its pods in namespace {control_plane.key}",
+    )
+
+
+def syncer_attached(conditions: Sequence[Condition], probe: ProbeResult | None) -> Finding:
+    """Whether vc-syncer serves the tenant: what it says itself, and the namespace that it makes first."""
+    type_ = ConditionType.SYNCER_ATTACHED
+    for each in conditions:
+        if not each.type and each.status == "True" and each.reason in _SYNCER_PROBLEMS:
+            return fails(type_, each.reason, each.message)
+    if probe is None:
+        return unknown(type_, "NotAsked", "the control plane does not serve yet")
+    if probe.is_ok:
+        return holds(type_, "NamespacesSynced")
+    return fails(type_, "NotSynced", f"{probe.detail}; see whether vc-syncer runs: vcnode tenants")
+
+
+def nodes_serving(probe: ProbeResult | None) -> Finding:
+    """Whether nodes answer the tenant's API server."""
+    type_ = ConditionType.NODES_SERVING
+    if probe is None:
+        return unknown(type_, "NotAsked", "the control plane does not serve yet")
+    if probe.is_ok:
+        return holds(type_, "NodesAnswer", probe.detail)
+    return fails(type_, "NodesRefuse", f"{probe.detail}; see whether vn-agent runs there: vcnode status")
+
+
+def ready(findings: Sequence[Finding]) -> Finding:
+    """Ready if no other condition stands against it; else what the first of them says."""
+    against = (
+        ConditionType.CONTROL_PLANE_AVAILABLE,
+        ConditionType.CERTIFICATES_VALID,
+        ConditionType.SYNCER_ATTACHED,
+        ConditionType.NODES_SERVING,
+    )
+    for each in findings:
+        if each.type in against and each.status is not ConditionStatus.TRUE:
+            return Finding(ConditionType.READY, ConditionStatus.FALSE, each.reason, each.message)
+    return holds(ConditionType.READY, "TenantReady", "kubectl works: kubectl vc kubeconfig")
+
+
+def is_due(observed: Observed, name: str, age_s: float, retry_s: float) -> bool:
+    """Whether a probe is to be asked again: after `age_s`, or `retry_s` if it was not ok."""
+    found = observed.probes.get(name)
+    return found is None or observed.now - found.at >= (age_s if found.is_ok else retry_s)

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The steps of a control plane that the operator runs itself, in their order."""
+
+from tenancy import keys
+from tenant_operator.core import credentials
+from tenant_operator.core.observed import Observed
+from tenant_operator.core.plan import Draft, Settings
+from tenant_operator.core.steps import Claim, PatchCluster
+from tenant_operator.core.workloads import Readiness, readiness_of
+from tenant_operator.core.writes import apply_all, apply_if_needed
+from tenant_operator.model import names
+from tenant_operator.model.control_plane import ControlPlane, Inputs
+from tenant_operator.model.objects import Object, ref_of
+from tenant_operator.provisioners.native.manifests import groups as native_groups
+
+FINALIZER = "vcnode.io/vc-operator"
+STORE_FORMED = "vcnode.io/store-formed"
+
+
+def claim(draft: Draft, observed: Observed, control_plane: ControlPlane) -> bool:
+    """The finalizer, before anything is made, and the root namespace. Returns whether both are there."""
+    meta = observed.virtual_cluster.metadata
+    if FINALIZER not in meta.finalizers:
+        patch = {
+            "metadata": {
+                "resourceVersion": meta.resource_version,
+                "finalizers": [*meta.finalizers, FINALIZER],
+            }
+        }
+        draft.steps.append(PatchCluster(patch))
+        draft.wait(f"finalizer of VirtualCluster {meta.namespace}/{meta.name}")
+        return False
+    manifest = root_namespace(control_plane)
+    live = observed.live("Namespace", "", control_plane.key)
+    if live is None:
+        draft.steps.append(Claim(manifest))
+        draft.wait(f"Namespace {control_plane.key}")
+        return False
+    if live.is_ending:
+        draft.wait(f"end of Namespace {control_plane.key}, which is being deleted")
+        return False
+    apply_if_needed(draft, live, manifest)
+    return True
+
+
+def root_namespace(control_plane: ControlPlane) -> Object:
+    """The Namespace of the control plane, with whose it is."""
+    annotations = {
+        keys.VC_NAME: control_plane.name,
+        keys.VC_NAMESPACE: control_plane.namespace,
+        keys.VC_UID: control_plane.uid,
+        keys.VC_ROOT_NAMESPACE: "true",
+        keys.SERVICE_CIDRS: ",".join(control_plane.service_cidrs),
+    }
+    labels = control_plane.labels | {
+        "pod-security.kubernetes.io/enforce": "restricted",
+        "pod-security.kubernetes.io/enforce-version": "latest",
+    }
+    metadata = {"name": control_plane.key, "labels": labels, "annotations": annotations}
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
+
+
+def service_addresses(observed: Observed, control_plane: ControlPlane) -> tuple[str, ...]:
+    """The cluster IPs of the API server's Service; empty before it has them."""
+    live = observed.live("Service", control_plane.key, names.API_SERVER_SERVICE)
+    if live is None:
+        return ()
+    spec = live.value.get("spec") or {}
+    return tuple(each for each in spec.get("clusterIPs") or () if each and each != "None")
+
+
+def stages(draft: Draft, observed: Observed, control_plane: ControlPlane, settings: Settings) -> None:
+    """All steps that can be taken now, up to the first object that must be waited for."""
+    if not claim(draft, observed, control_plane):
+        return
+    addresses = service_addresses(observed, control_plane)
+    inputs = Inputs(
+        service_addresses=addresses,
+        digests=credentials.digests(observed, control_plane),
+        vn_agent_port=settings.vn_agent_port,
+        node_cidrs=settings.node_cidrs,
+        operator_namespace=settings.namespace,
+        has_formed_store=_has_formed_store(observed, control_plane),
+    )
+    groups = native_groups(control_plane, inputs)
+    network, rest = groups[0], groups[1:]
+    apply_all(draft, observed, network.manifests)
+    if not addresses:
+        draft.wait(f"cluster IP of Service {control_plane.key}/{names.API_SERVER_SERVICE}")
+        return
+    if not credentials.settle(draft, observed, control_plane, addresses, settings):
+        return
+    for group in rest:
+        apply_all(draft, observed, group.manifests)
+        behind = [each for each in _readiness(observed, group.manifests) if not each.is_settled]
+        if behind and group.waits:
+            draft.wait(behind[0].sentence)
+            return
+
+
+def _readiness(observed: Observed, manifests: tuple[Object, ...]) -> list[Readiness]:
+    """Of the workloads among these objects."""
+    refs = [ref_of(each) for each in manifests]
+    return [
+        readiness_of(ref.name, observed.objects.get(ref))
+        for ref in refs
+        if ref.kind in ("Deployment", "StatefulSet")
+    ]
+
+
+def _has_formed_store(observed: Observed, control_plane: ControlPlane) -> bool:
+    """Whether all members of its store were ready once: a member that is lost joins what is there."""
+    live = observed.live("StatefulSet", control_plane.key, names.ETCD)
+    return live is not None and live.metadata.annotations.get(STORE_FORMED) == "true"

@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a plan is made from: one VirtualCluster, its objects, and what probes found."""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from daemonkit.kube.resources import Key
+from tenant_operator.core.live import LiveObject
+from tenant_operator.model.cluster_version import ClusterVersion
+from tenant_operator.model.objects import Object, Ref
+from tenant_operator.model.virtual_cluster import VirtualCluster
+
+
+class Failed(msgspec.Struct, frozen=True):
+    """A step that the API server refused, or that could not be carried out: the next plan says so."""
+
+    ref: Ref
+    reason: str
+    message: str
+
+
+class ProbeResult(msgspec.Struct, frozen=True):
+    """What a probe found at `at` (seconds since 1970). `detail` is a sentence for people."""
+
+    is_ok: bool
+    at: float
+    detail: str = ""
+    facts: Mapping[str, str] = {}
+
+
+class Observed(msgspec.Struct, frozen=True):
+    """`objects` are those with the label of its UID, by kind, namespace and name."""
+
+    virtual_cluster: VirtualCluster
+    cluster_versions: Mapping[str, ClusterVersion]
+    objects: Mapping[Ref, LiveObject]
+    now: float
+    probes: Mapping[str, ProbeResult] = {}
+    failures: tuple[Failed, ...] = ()
+    defaults: Mapping[Key, Object] = {}
+    other_service_cidrs: Mapping[str, tuple[str, ...]] = {}
+
+    def live(self, kind: str, namespace: str, name: str) -> LiveObject | None:
+        """One of its objects."""
+        return self.objects.get(Ref(kind, namespace, name))

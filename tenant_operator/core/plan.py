@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A plan: the next steps for one VirtualCluster, and what its status is to have."""
+
+import msgspec
+
+from tenant_operator.core.conditions import Finding
+from tenant_operator.core.probes import Probe
+from tenant_operator.core.steps import Step
+
+
+class Settings(msgspec.Struct, frozen=True):
+    """What the operator's configuration says for all tenants."""
+
+    vn_agent_port: int = 10550
+    vn_agent_authority_pem: bytes = b""
+    namespace: str = "vcnode-system"
+    networks: tuple[str, ...] = ()
+    """Of the super cluster: its Services, pods and nodes."""
+    node_cidrs: tuple[str, ...] = ()
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """`steps` in this order; those after one that fails are not taken.
+
+    `waits_for` names the one object that the next step needs; empty if nothing is to be done. `check_again_s`: plan
+    again after this time, though nothing changed. Fields of the status that are None stay as they are.
+    """
+
+    steps: tuple[Step, ...] = ()
+    probes: tuple[Probe, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    waits_for: str = ""
+    check_again_s: float | None = None
+    phase: str | None = None
+    key: str | None = None
+    endpoint: str | None = None
+    cluster_version: str | None = None
+    kubernetes_version: str | None = None
+
+
+class Draft:
+    """A plan that is being made: each stage adds to it, and the first that has to wait ends it."""
+
+    def __init__(self) -> None:
+        self.steps: list[Step] = []
+        self.probes: list[Probe] = []
+        self.findings: list[Finding] = []
+        self.waits_for = ""
+        self.check_again_s: float | None = None
+
+    def wait(self, what: str) -> None:
+        """Nothing that follows can be done before `what`."""
+        self.waits_for = self.waits_for or what
+
+    def look_again(self, seconds: float) -> None:
+        """Plan again by then at the latest."""
+        known = self.check_again_s
+        self.check_again_s = seconds if known is None else min(known, seconds)

@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What only a question to a running part can tell. A plan asks for probes; the next one has their results."""
+
+import msgspec
+
+from tenant_operator.model.objects import Ref
+
+
+class ReadyzProbe(msgspec.Struct, frozen=True):
+    """GET /readyz of the tenant's API server, verified by its authority. It needs no credentials."""
+
+    server: str
+    bundle_pem: bytes
+
+    @property
+    def name(self) -> str:
+        return "readyz"
+
+
+class SyncerProbe(msgspec.Struct, frozen=True):
+    """Whether vc-syncer has made the tenant's super namespace `default`, for this UID."""
+
+    super_namespace: str
+    uid: str
+
+    @property
+    def name(self) -> str:
+        return "syncer"
+
+
+class NodesProbe(msgspec.Struct, frozen=True):
+    """Whether vn-agents on the nodes know the certificate that the tenant's API server shows them."""
+
+    client: Ref
+    port: int
+    authority_pem: bytes
+
+    @property
+    def name(self) -> str:
+        return "nodes"
+
+
+Probe = ReadyzProbe | SyncerProbe | NodesProbe

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The status of a VirtualCluster after a plan, as a merge patch of what differs."""
+
+from typing import Any
+
+import msgspec
+
+from tenant_operator.core.conditions import (
+    ConditionStatus,
+    ConditionType,
+    Finding,
+    merged,
+)
+from tenant_operator.core.observed import Failed, Observed
+from tenant_operator.core.plan import Plan
+from tenant_operator.model.objects import Object
+
+
+def status_patch(observed: Observed, plan: Plan, failures: tuple[Failed, ...]) -> Object | None:
+    """None if the status is as it should be. A step that failed stands in condition Ready."""
+    cluster = observed.virtual_cluster
+    findings = with_failure(plan.findings, failures)
+    before = cluster.status
+    after = before
+    after = msgspec.structs.replace(
+        after,
+        observed_generation=cluster.metadata.generation,
+        conditions=merged(before.conditions, findings, observed.now),
+        phase=before.phase if plan.phase is None else plan.phase,
+        cluster_namespace=before.cluster_namespace or plan.key or "",
+        endpoint=before.endpoint if plan.endpoint is None else plan.endpoint,
+        cluster_version=before.cluster_version if plan.cluster_version is None else plan.cluster_version,
+        kubernetes_version=(
+            before.kubernetes_version if plan.kubernetes_version is None else plan.kubernetes_version
+        ),
+    )
+    ready = next((each for each in findings if each.type is ConditionType.READY), None)
+    if ready is not None:
+        # Upstream's fields, which its tools show.
+        after = msgspec.structs.replace(after, reason=ready.reason, message=ready.message[:1024])
+    if _is_same(before, after):
+        return None
+    old, new = _fields(before), _fields(after)
+    changed = {key: value for key, value in new.items() if old.get(key) != value}
+    changed |= {key: None for key in old if key not in new}
+    # Upstream's definition requires it.
+    changed.setdefault("phase", after.phase)
+    return {"metadata": {"resourceVersion": cluster.metadata.resource_version}, "status": changed}
+
+
+def with_failure(findings: tuple[Finding, ...], failures: tuple[Failed, ...]) -> tuple[Finding, ...]:
+    """The findings with the first failed step in the place of condition Ready."""
+    if not failures:
+        return findings
+    first = failures[0]
+    failed = Finding(ConditionType.READY, ConditionStatus.FALSE, first.reason, f"{first.ref}: {first.message}")
+    return (failed, *(each for each in findings if each.type is not ConditionType.READY))
+
+
+def _fields(status: Any) -> Object:
+    found: Object = msgspec.to_builtins(status)
+    return found
+
+
+def _is_same(before: Any, after: Any) -> bool:
+    return bool(before == after)

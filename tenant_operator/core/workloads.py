@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether the workloads of a control plane run, from their statuses alone: no request is made to learn it."""
+
+import msgspec
+
+from tenant_operator.core.live import LiveObject
+from tenant_operator.core.observed import Observed
+from tenant_operator.model import names
+from tenant_operator.model.control_plane import ControlPlane
+from tenant_operator.model.objects import Object
+
+
+class Readiness(msgspec.Struct, frozen=True):
+    """Of one workload: how many replicas it should have, has ready, and has ready of its current template."""
+
+    name: str
+    wanted: int = 0
+    ready: int = 0
+    updated: int = 0
+    exists: bool = False
+    is_observed: bool = False
+
+    @property
+    def is_settled(self) -> bool:
+        """All replicas run the current template and are ready."""
+        return self.exists and self.is_observed and self.ready >= self.wanted and self.updated >= self.wanted
+
+    @property
+    def is_available(self) -> bool:
+        """Enough replicas are ready to serve: one, or of a store the majority."""
+        least = self.wanted // 2 + 1 if self.name == names.ETCD else min(self.wanted, 1)
+        return self.exists and self.ready >= least
+
+    @property
+    def sentence(self) -> str:
+        """For a condition's message."""
+        if not self.exists:
+            return f"{self.name} does not exist yet"
+        return f"{self.name} has {self.ready} of {self.wanted} replicas ready"
+
+
+def readiness_of(name: str, live: LiveObject | None) -> Readiness:
+    """The readiness of a Deployment or StatefulSet."""
+    if live is None:
+        return Readiness(name)
+    value: Object = live.value
+    spec, status = value.get("spec") or {}, value.get("status") or {}
+    generation = value["metadata"].get("generation", 0)
+    return Readiness(
+        name,
+        wanted=int(spec.get("replicas", 1)),
+        ready=int(status.get("readyReplicas", 0)),
+        updated=int(status.get("updatedReplicas", 0)),
+        exists=True,
+        is_observed=int(status.get("observedGeneration", 0)) >= generation,
+    )
+
+
+def workloads(observed: Observed, control_plane: ControlPlane) -> tuple[Readiness, ...]:
+    """The store, the API server and the controller manager of a native control plane, in this order."""
+    key = control_plane.key
+    return (
+        readiness_of(names.ETCD, observed.live("StatefulSet", key, names.ETCD)),
+        readiness_of(names.API_SERVER, observed.live("Deployment", key, names.API_SERVER)),
+        readiness_of(names.CONTROLLER_MANAGER, observed.live("Deployment", key, names.CONTROLLER_MANAGER)),
+    )

@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The watches of the super cluster: VirtualClusters, ClusterVersions, and what the operator has made for each.
+
+One watch of a kind serves all tenants. Nothing in a tenant is watched.
+"""
+
+import functools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import msgspec
+
+from daemonkit.kube.freshness import Failure
+from daemonkit.kube.reflector import Reflector, Transport
+from daemonkit.kube.resources import VIRTUAL_CLUSTERS, Key
+from daemonkit.kube.store import Added, Change, Deleted, Modified
+from daemonkit.tasks import Tasks
+from tenancy import keys
+from tenant_operator.core.live import LiveObject, parse_config_map, parse_object, parse_secret
+from tenant_operator.model.cluster_version import ClusterVersion
+from tenant_operator.model.objects import CLUSTER_VERSIONS, OPERATOR, RESOURCES, Ref
+from tenant_operator.model.virtual_cluster import VirtualCluster
+
+SELECTOR = f"{keys.MANAGED_BY}={OPERATOR}"
+OWNED_KINDS = (
+    *("Namespace", "Secret", "ConfigMap", "Service", "ServiceAccount", "Deployment", "StatefulSet", "Job"),
+    *("NetworkPolicy", "PodDisruptionBudget", "PersistentVolumeClaim"),
+)
+_PARSERS: Mapping[str, Callable[[msgspec.Raw | bytes], LiveObject]] = {
+    "Secret": parse_secret,
+    "ConfigMap": parse_config_map,
+}
+
+
+class SuperClusterCaches:
+    """`cluster_changed` is called with the VirtualCluster that changed, `owned_changed` with the UID of the one
+    that owns a changed object, and `versions_changed` after a ClusterVersion changed."""
+
+    def __init__(
+        self,
+        client: Transport,
+        cluster_changed: Callable[[Key], None],
+        owned_changed: Callable[[str], None],
+        versions_changed: Callable[[], None],
+    ) -> None:
+        self._cluster_changed = cluster_changed
+        self._owned_changed = owned_changed
+        self.clusters = Reflector(
+            client, VIRTUAL_CLUSTERS, VirtualCluster, on_change=self._clusters_changed
+        )
+        self.versions = Reflector(
+            client, CLUSTER_VERSIONS, ClusterVersion, on_change=lambda _: versions_changed()
+        )
+        self._owned: dict[str, Reflector[LiveObject]] = {
+            kind: Reflector(
+                client,
+                RESOURCES[kind],
+                _PARSERS.get(kind, parse_object),
+                label_selector=SELECTOR,
+                on_change=functools.partial(self._objects_changed, kind),
+            )
+            for kind in OWNED_KINDS
+        }
+        self._by_owner: dict[str, dict[Ref, LiveObject]] = {}
+
+    @property
+    def reflectors(self) -> Iterable[Reflector[VirtualCluster] | Reflector[ClusterVersion] | Reflector[LiveObject]]:
+        """All watches."""
+        return (self.clusters, self.versions, *self._owned.values())
+
+    @property
+    def has_synced(self) -> bool:
+        """Whether every kind is known: before that nothing may be concluded from what is missing."""
+        return all(each.synced.is_set() for each in self.reflectors)
+
+    @property
+    def failure(self) -> Failure | None:
+        """Why a kind cannot be read now."""
+        return next((each.failure for each in self.reflectors if each.failure is not None), None)
+
+    def start(self, tasks: Tasks) -> None:
+        """Watch until the tasks end."""
+        for each in self.reflectors:
+            tasks.spawn(each.run(), each.name)
+
+    def of(self, uid: str) -> Mapping[Ref, LiveObject]:
+        """What was made for the VirtualCluster of this UID. Take a copy before the next await."""
+        return self._by_owner.get(uid, {})
+
+    def owners(self) -> Iterable[str]:
+        """The UIDs for which there are objects."""
+        return tuple(self._by_owner)
+
+    def _clusters_changed(self, changes: Sequence[Change[VirtualCluster]]) -> None:
+        for change in changes:
+            self._cluster_changed(change.key)
+
+    def _objects_changed(self, kind: str, changes: Sequence[Change[LiveObject]]) -> None:
+        for change in changes:
+            ref = Ref(kind, *change.key)
+            match change:
+                case Added(_, value):
+                    self._put(ref, value)
+                case Modified(_, old, value):
+                    if old.metadata.owner_uid != value.metadata.owner_uid:
+                        self._drop(ref, old)
+                    self._put(ref, value)
+                case Deleted(_, old):
+                    self._drop(ref, old)
+
+    def _put(self, ref: Ref, value: LiveObject) -> None:
+        uid = value.metadata.owner_uid
+        self._by_owner.setdefault(uid, {})[ref] = value
+        self._owned_changed(uid)
+
+    def _drop(self, ref: Ref, old: LiveObject) -> None:
+        uid = old.metadata.owner_uid
+        objects = self._by_owner.get(uid)
+        if objects is not None:
+            objects.pop(ref, None)
+            if not objects:
+                del self._by_owner[uid]
+        self._owned_changed(uid)

@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Carries steps out, in their order, up to the first that fails. The only place where keys are made."""
+
+import base64
+from collections.abc import Callable, Sequence
+
+
+from daemonkit import logs
+from daemonkit.kube.client import ApiError, UnreachableError
+from tenancy import keys
+from tenant_operator.core.observed import Failed, Observed
+from tenant_operator.core.steps import (
+    Apply,
+    Claim,
+    GenerateKeys,
+    IssueAuthority,
+    IssueLeaf,
+    LayDefaults,
+    PatchCluster,
+    Remove,
+    Step,
+)
+from tenant_operator.edge.requests import SuperCluster
+from tenant_operator.metrics import OperatorMetrics
+from tenant_operator.model.objects import Object, Ref, ref_of
+from tenant_operator.pki import issuing
+from tenant_operator.pki.issuing import KeyPair
+
+_log = logs.get(__name__)
+
+
+class StepFailedError(Exception):
+    """A step that cannot be carried out now; reason and message are for a condition."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.message = message
+
+
+class Executor:
+    """`wall` is in seconds since 1970."""
+
+    def __init__(
+        self, super_cluster: SuperCluster, metrics: OperatorMetrics, wall: Callable[[], float]
+    ) -> None:
+        self._super = super_cluster
+        self._metrics = metrics
+        self._wall = wall
+
+    async def carry_out(
+        self, observed: Observed, steps: Sequence[Step]
+    ) -> tuple[tuple[Failed, ...], dict[Ref, str]]:
+        """Returns the step that failed, if one did, and the versions of all objects that were written."""
+        written: dict[Ref, str] = {}
+        authorities: dict[Ref, KeyPair] = {}
+        cluster = observed.virtual_cluster.metadata
+        here = Ref("VirtualCluster", cluster.namespace, cluster.name)
+        for step in steps:
+            ref = _ref_of(step, here)
+            try:
+                found = await self._carry_out(step, here, authorities)
+            except StepFailedError as error:
+                return (Failed(ref, error.reason, error.message),), written
+            except (ApiError, UnreachableError) as error:
+                self._metrics.failures.labels(_cause(error)).add()
+                _log.warning(
+                    "a step failed, trying again later",
+                    virtual_cluster=f"{cluster.namespace}/{cluster.name}",
+                    step=type(step).__name__,
+                    object=ref,
+                    reason=error,
+                )
+                return (Failed(ref, _reason(error), str(error)),), written
+            self._metrics.steps.labels(type(step).__name__).add()
+            if found is not None and ref != here:
+                written[ref] = found["metadata"].get("resourceVersion", "")
+        return (), written
+
+    async def _carry_out(self, step: Step, here: Ref, authorities: dict[Ref, KeyPair]) -> Object | None:
+        match step:
+            case Apply(manifest):
+                return await self._super.apply(manifest)
+            case Claim(manifest):
+                return await self._claim(manifest)
+            case Remove(ref, uid):
+                await self._super.remove(ref, uid)
+                return None
+            case PatchCluster(patch):
+                return await self._super.patch(here, patch)
+            case IssueAuthority():
+                return await self._issue_authority(step, authorities)
+            case IssueLeaf():
+                return await self._issue_leaf(step, authorities)
+            case GenerateKeys():
+                return await self._super.create(issuing.keys_secret(step.secret, step.labels))
+            case LayDefaults():
+                return None
+
+    async def _claim(self, manifest: Object) -> Object:
+        """Make the root namespace. Where one is there, it must be this VirtualCluster's."""
+        made = await self._super.create(manifest)
+        if made is not None:
+            return made
+        ref = ref_of(manifest)
+        found = await self._super.get(ref)
+        wanted = manifest["metadata"]["annotations"]
+        annotations = {} if found is None else found["metadata"].get("annotations") or {}
+        is_root = annotations.get(keys.VC_ROOT_NAMESPACE) == "true"
+        if not (is_root and annotations.get(keys.VC_UID) == wanted[keys.VC_UID]):
+            raise StepFailedError(
+                "RootNamespaceTaken",
+                f"Namespace {ref.name} exists and is not of this VirtualCluster; delete one of the two",
+            )
+        return await self._super.apply(manifest)
+
+    async def _issue_authority(self, step: IssueAuthority, authorities: dict[Ref, KeyPair]) -> Object | None:
+        pair = issuing.new_authority(step.spec, step.common_name, self._wall())
+        manifest = issuing.authority_secret(step.spec, step.namespace, step.labels, pair)
+        made = await self._super.create(manifest)
+        if made is not None:
+            authorities[ref_of(manifest)] = pair
+        return made
+
+    async def _issue_leaf(self, step: IssueLeaf, authorities: dict[Ref, KeyPair]) -> Object | None:
+        authority = authorities.get(step.authority)
+        if authority is None:
+            authority = authorities[step.authority] = await self._authority(step.authority)
+        pair = issuing.issue_pair(step.spec, authority, self._wall())
+        manifest = issuing.leaf_secret(step.spec, step.labels, pair, authority, step.bundle_pem)
+        if not step.version:
+            return await self._super.create(manifest)
+        manifest["metadata"]["resourceVersion"] = step.version
+        return await self._super.replace(manifest)
+
+    async def _authority(self, ref: Ref) -> KeyPair:
+        found = await self._super.get(ref)
+        data = {} if found is None else found.get("data") or {}
+        try:
+            certificate, key = (base64.b64decode(data[name]) for name in ("tls.crt", "tls.key"))
+        except (KeyError, ValueError):
+            raise StepFailedError(
+                "AuthorityMissing", f"{ref} has no usable tls.crt and tls.key; restore it from a backup"
+            ) from None
+        return KeyPair(certificate, key)
+
+
+def _ref_of(step: Step, here: Ref) -> Ref:
+    match step:
+        case Apply(manifest) | Claim(manifest):
+            return ref_of(manifest)
+        case Remove(ref):
+            return ref
+        case IssueAuthority(spec, namespace):
+            return Ref("Secret", namespace, spec.secret)
+        case IssueLeaf(spec):
+            return spec.ref
+        case GenerateKeys(secret):
+            return secret
+        case PatchCluster() | LayDefaults():
+            return here
+
+
+def _reason(error: ApiError | UnreachableError) -> str:
+    if isinstance(error, UnreachableError):
+        return "SuperClusterUnreachable"
+    return error.status.reason or "Refused"
+
+
+def _cause(error: ApiError | UnreachableError) -> str:
+    if isinstance(error, UnreachableError):
+        return "unreachable"
+    named = {401: "unauthorized", 403: "forbidden", 404: "notFound", 409: "conflict", 429: "throttled"}
+    return named.get(error.status.code, "server" if error.status.code >= 500 else "refused")

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Asks running parts: a tenant's API server, vc-syncer's namespaces, vn-agents on nodes."""
+
+import asyncio
+import base64
+from collections.abc import Callable
+
+import msgspec
+
+from daemonkit.kube.client import ApiError, UnreachableError
+from daemonkit.kube.credentials import CredentialsError
+from daemonkit.kube.kubeconfig import Access
+from tenancy import keys
+from tenant_operator.core.observed import ProbeResult
+from tenant_operator.core.probes import NodesProbe, Probe, ReadyzProbe, SyncerProbe
+from tenant_operator.edge.requests import SuperCluster
+from tenant_operator.edge.surroundings import ApiClient, Surroundings
+from tenant_operator.model.objects import Object, Ref
+
+# Of one probe as a whole: what does not answer by then does not serve.
+TIMEOUT_S = 5.0
+# Of the nodes, so many are asked at a time: with thousands of them it is a sample.
+MAX_NODES = 16
+_MAX_LIST_BYTES = 8 << 20
+
+
+class Prober:
+    """Each result has a sentence for people."""
+
+    def __init__(self, super_cluster: SuperCluster, client: ApiClient, outside: Surroundings) -> None:
+        self._super = super_cluster
+        self._client = client
+        self._outside = outside
+
+    async def run(self, probe: Probe) -> ProbeResult:
+        """Ask once. What fails is a result."""
+        now = self._outside.wall()
+        try:
+            async with asyncio.timeout(TIMEOUT_S):
+                match probe:
+                    case ReadyzProbe():
+                        return await self._readyz(probe, now)
+                    case SyncerProbe():
+                        return await self._syncer(probe, now)
+                    case NodesProbe():
+                        return await self._nodes(probe, now)
+        except TimeoutError:
+            return ProbeResult(is_ok=False, at=now, detail=f"no answer within {TIMEOUT_S:.0f} s")
+        except (ApiError, UnreachableError, CredentialsError) as error:
+            return ProbeResult(is_ok=False, at=now, detail=str(error))
+
+    async def _readyz(self, probe: ReadyzProbe, now: float) -> ProbeResult:
+        access = Access(server=probe.server, ca_pem=probe.bundle_pem)
+        answer = await self._ask(access, "/readyz", lambda: self._outside.open_tenant(access))
+        return ProbeResult(is_ok=not answer, at=now, detail=answer or "ready")
+
+    async def _ask(self, access: Access, path: str, open_client: Callable[[], ApiClient]) -> str:
+        """GET a health page; returns why it is not well, or an empty text."""
+        client = open_client()
+        try:
+            await client.request("GET", path, {}, limit_bytes=1 << 16)
+        except ApiError as error:
+            return f"{access.server}{path} answers {error.status.code}"
+        except UnreachableError as error:
+            return f"{access.server} does not answer: {error}"
+        finally:
+            await client.close()
+        return ""
+
+    async def _syncer(self, probe: SyncerProbe, now: float) -> ProbeResult:
+        found = await self._super.get(Ref("Namespace", "", probe.super_namespace))
+        annotations = {} if found is None else found["metadata"].get("annotations") or {}
+        is_ok = annotations.get(keys.VC_UID) == probe.uid
+        detail = "" if is_ok else f"Namespace {probe.super_namespace} does not exist yet"
+        return ProbeResult(is_ok=is_ok, at=now, detail=detail)
+
+    async def _nodes(self, probe: NodesProbe, now: float) -> ProbeResult:
+        secret = await self._super.get(probe.client)
+        if secret is None:
+            return ProbeResult(is_ok=False, at=now, detail=f"{probe.client} does not exist")
+        pair = secret["data"]
+        certificate, key = (base64.b64decode(pair[name]) for name in ("tls.crt", "tls.key"))
+        body = await self._client.request(
+            "GET", "/api/v1/nodes", {"limit": str(MAX_NODES)}, limit_bytes=_MAX_LIST_BYTES
+        )
+        listed: Object = msgspec.json.decode(body)
+        nodes = dict(filter(None, map(_address, listed.get("items") or ())))
+
+        async def ask(name: str, address: str) -> tuple[str, str]:
+            host = f"[{address}]" if ":" in address else address
+            access = Access(
+                server=f"https://{host}:{probe.port}",
+                ca_pem=probe.authority_pem,
+                certificate_pem=certificate,
+                key_pem=key,
+            )
+            return name, await self._ask(access, "/healthz", lambda: self._outside.open_tenant(access))
+
+        answers = dict(await asyncio.gather(*(ask(*each) for each in nodes.items())))
+        silent = sorted(name for name, answer in answers.items() if answer)
+        facts = {"asked": str(len(answers)), "serving": str(len(answers) - len(silent))}
+        if not answers:
+            return ProbeResult(is_ok=False, at=now, detail="the super cluster has no node", facts=facts)
+        if not silent:
+            return ProbeResult(is_ok=True, at=now, detail=f"vn-agents of {len(answers)} nodes serve it", facts=facts)
+        first = silent[0]
+        detail = f"vn-agent of node {first} does not serve it: {answers[first]}"
+        return ProbeResult(is_ok=len(silent) < len(answers), at=now, detail=detail, facts=facts)
+
+
+def _address(node: Object) -> tuple[str, str] | None:
+    """A node's name and internal address."""
+    addresses = node.get("status", {}).get("addresses") or ()
+    for each in addresses:
+        if each.get("type") == "InternalIP":
+            return node["metadata"]["name"], each["address"]
+    return None

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Single requests about objects of the super cluster, in the operator's name."""
+
+from collections.abc import Callable
+
+import msgspec
+
+from daemonkit.kube.client import ApiError, UnreachableError
+from tenant_operator.edge.surroundings import ApiClient
+from tenant_operator.model.objects import OPERATOR, RESOURCES, Object, Ref, ref_of
+
+APPLY = "application/apply-patch+yaml"
+MERGE_PATCH = "application/merge-patch+json"
+# Each answer is one object; a Secret may have 1 MiB.
+MAX_ANSWER_BYTES = 4 << 20
+_ENCODER = msgspec.json.Encoder()
+
+
+class NotLeaderError(UnreachableError):
+    """Another replica leads, or may lead: nothing was sent."""
+
+
+class SuperCluster:
+    """`may_write` is asked right before each write."""
+
+    def __init__(self, client: ApiClient, may_write: Callable[[], bool]) -> None:
+        self._client = client
+        self._may_write = may_write
+        self.writes = 0
+
+    async def get(self, ref: Ref) -> Object | None:
+        """The object, or None if it does not exist. Raises ApiError, UnreachableError."""
+        try:
+            return _decoded(await self._client.request("GET", ref.path, {}, limit_bytes=MAX_ANSWER_BYTES))
+        except ApiError as error:
+            if error.status.code == 404:
+                return None
+            raise
+
+    async def apply(self, manifest: Object) -> Object:
+        """Server-side apply: fields of ours are ours, whoever changed them."""
+        params = {"fieldManager": OPERATOR, "force": "true"}
+        return await self._write("PATCH", ref_of(manifest).path, manifest, params, APPLY)
+
+    async def create(self, manifest: Object) -> Object | None:
+        """Create it; None if an object of that name exists."""
+        ref = ref_of(manifest)
+        path = RESOURCES[ref.kind].path(ref.namespace or None)
+        try:
+            return await self._write("POST", path, manifest, {"fieldManager": OPERATOR})
+        except ApiError as error:
+            if error.status.code == 409 and error.status.reason == "AlreadyExists":
+                return None
+            raise
+
+    async def replace(self, manifest: Object) -> Object:
+        """Replace the version that the manifest names."""
+        return await self._write("PUT", ref_of(manifest).path, manifest, {"fieldManager": OPERATOR})
+
+    async def patch(self, ref: Ref, patch: Object, subresource: str = "") -> Object:
+        """A merge patch."""
+        path = f"{ref.path}/{subresource}" if subresource else ref.path
+        return await self._write("PATCH", path, patch, {"fieldManager": OPERATOR}, MERGE_PATCH)
+
+    async def remove(self, ref: Ref, uid: str) -> None:
+        """Delete the object of this UID, with what it owns; it is no fault if that is gone."""
+        body: Object = {
+            "kind": "DeleteOptions",
+            "apiVersion": "v1",
+            "preconditions": {"uid": uid},
+            "propagationPolicy": "Background",
+        }
+        try:
+            await self._write("DELETE", ref.path, body, {})
+        except ApiError as error:
+            if error.status.code not in (404, 409):
+                raise
+
+    async def _write(
+        self,
+        method: str,
+        path: str,
+        body: Object,
+        params: dict[str, str],
+        content_type: str = "application/json",
+    ) -> Object:
+        self.writes += 1
+        answer = await self._client.request(
+            method,
+            path,
+            params,
+            _ENCODER.encode(body),
+            content_type=content_type,
+            limit_bytes=MAX_ANSWER_BYTES,
+            before_send=self._check_leadership,
+        )
+        return _decoded(answer)
+
+    def _check_leadership(self) -> None:
+        if not self._may_write():
+            raise NotLeaderError("another replica leads")
+
+
+def _decoded(answer: bytes) -> Object:
+    found: Object = msgspec.json.decode(answer)
+    return found

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an operator reaches outside itself: API servers, nodes and clocks. Tests put fakes in their place."""
+
+import random
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from daemonkit.kube.client import MAX_RESPONSE_BYTES, Client
+from daemonkit.kube.credentials import Credentials
+from daemonkit.kube.kubeconfig import Access, in_cluster, load
+from tenant_operator.model.objects import OPERATOR
+
+# Of the super cluster, as many as are reconciled at once, and one for the Lease.
+MAX_IDLE = 9
+
+
+class ApiClient(Protocol):
+    """What makes single requests and watches: a `Client`, or one in the process."""
+
+    @property
+    def server(self) -> str: ...
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        params: Mapping[str, str],
+        body: bytes | None = None,
+        *,
+        content_type: str = "application/json",
+        limit_bytes: int = MAX_RESPONSE_BYTES,
+        before_send: Callable[[], None] | None = None,
+    ) -> bytes: ...
+
+    def stream(
+        self, path: str, params: Mapping[str, str], *, idle_timeout_s: float, timeout_s: float
+    ) -> AbstractAsyncContextManager[AsyncIterator[bytes]]: ...
+
+    async def close(self) -> None: ...
+
+
+def open_super(path: Path | None, environment: Mapping[str, str]) -> ApiClient:
+    """A client by a kubeconfig, or by the pod's service account. Raises CredentialsError."""
+
+    def access() -> Access:
+        return in_cluster(environment) if path is None else load(path)
+
+    credentials = Credentials(access, watched=() if path is None else (path,))
+    return Client(credentials, user_agent=OPERATOR, max_idle=MAX_IDLE, repeats_writes=True)
+
+
+def open_tenant(access: Access) -> ApiClient:
+    """A client of a tenant's API server. Raises CredentialsError."""
+    return Client(Credentials(lambda: access), user_agent=OPERATOR, max_idle=1, repeats_writes=True)
+
+
+class Surroundings(msgspec.Struct, frozen=True):
+    """`monotonic` and `wall` are in seconds, `jitter` draws from 0 to 1."""
+
+    open_super: Callable[[Path | None, Mapping[str, str]], ApiClient] = open_super
+    open_tenant: Callable[[Access], ApiClient] = open_tenant
+    monotonic: Callable[[], float] = time.monotonic
+    wall: Callable[[], float] = time.time
+    jitter: Callable[[], float] = random.random

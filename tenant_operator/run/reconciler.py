@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reconciles one VirtualCluster: observes, plans, has the steps carried out, and writes the status."""
+
+import asyncio
+
+import msgspec
+
+from daemonkit import logs
+from daemonkit.kube.client import ApiError, UnreachableError
+from daemonkit.kube.resources import Key, is_older
+from tenant_operator.core.observed import Failed, Observed, ProbeResult
+from tenant_operator.core.plan import Plan, Settings
+from tenant_operator.core.status import status_patch
+from tenant_operator.core.tenant import plan
+from tenant_operator.edge.caches import SuperClusterCaches
+from tenant_operator.edge.executor import Executor
+from tenant_operator.edge.probing import Prober
+from tenant_operator.edge.requests import SuperCluster
+from tenant_operator.edge.surroundings import Surroundings
+from tenant_operator.metrics import OperatorMetrics
+from tenant_operator.model.objects import Ref
+from tenant_operator.model.virtual_cluster import VirtualCluster
+from tenant_operator.run.queue import ReconcileQueue
+
+# A watch shows a write within milliseconds. Without its event the next plan is made all the same.
+OBSERVE_S = 5.0
+
+_log = logs.get(__name__)
+
+
+class TenantMemory(msgspec.Struct):
+    """What a restart loses, and finds again: results of probes, and writes that no watch has shown yet."""
+
+    uid: str
+    key: Key
+    probes: dict[str, ProbeResult] = {}
+    failures: tuple[Failed, ...] = ()
+    unseen: dict[Ref, str] = {}
+    unseen_since: float = 0.0
+    waits_for: str = ""
+
+
+class Reconciler:
+    """One of all workers; `reconcile` is called for one VirtualCluster at a time."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        caches: SuperClusterCaches,
+        super_cluster: SuperCluster,
+        executor: Executor,
+        prober: Prober,
+        queue: ReconcileQueue,
+        metrics: OperatorMetrics,
+        outside: Surroundings,
+    ) -> None:
+        self._settings = settings
+        self._caches = caches
+        self._super = super_cluster
+        self._executor = executor
+        self._prober = prober
+        self._queue = queue
+        self._metrics = metrics
+        self._outside = outside
+        self.memories: dict[str, TenantMemory] = {}
+        """By the UID of the VirtualCluster."""
+
+    def key_of(self, uid: str) -> Key | None:
+        """The VirtualCluster of this UID, if it is known."""
+        memory = self.memories.get(uid)
+        return None if memory is None else memory.key
+
+    def note_cluster(self, key: Key) -> None:
+        """A VirtualCluster changed, came or went."""
+        cluster = self._caches.clusters.objects.get(key)
+        gone = [uid for uid, memory in self.memories.items() if memory.key == key]
+        for uid in gone:
+            if cluster is None or cluster.metadata.uid != uid:
+                del self.memories[uid]
+        if cluster is None:
+            self._queue.forget(key)
+        else:
+            uid = cluster.metadata.uid
+            self.memories.setdefault(uid, TenantMemory(uid, key))
+
+    async def reconcile(self, key: Key) -> bool:
+        """Take the next steps. Returns whether one failed."""
+        cluster = self._caches.clusters.objects.get(key)
+        memory = None if cluster is None else self.memories.get(cluster.metadata.uid)
+        if cluster is None or memory is None:
+            return False
+        if self._waits_for_watch(memory):
+            self._queue.add_after(key, OBSERVE_S)
+            return False
+        observed = self._observed(cluster, memory)
+        made = plan(observed, self._settings)
+        memory.waits_for = made.waits_for
+        failures, versions = await self._executor.carry_out(observed, made.steps)
+        memory.failures = failures
+        memory.unseen.update(versions)
+        memory.unseen_since = self._outside.monotonic()
+        is_written = await self._write_status(key, observed, made, failures)
+        has_news = await self._probe(made, memory)
+        self._metrics.reconciles.labels(
+            "failed" if failures else "waiting" if made.steps or made.waits_for else "settled"
+        ).add()
+        if has_news:
+            self._queue.add(key)
+        elif made.check_again_s is not None:
+            self._queue.add_after(key, made.check_again_s)
+        return bool(failures) or not is_written
+
+    def _observed(self, cluster: VirtualCluster, memory: TenantMemory) -> Observed:
+        return Observed(
+            cluster,
+            {each.metadata.name: each for each in self._caches.versions.objects.values()},
+            dict(self._caches.of(cluster.metadata.uid)),
+            self._outside.wall(),
+            dict(memory.probes),
+            memory.failures,
+        )
+
+    def _waits_for_watch(self, memory: TenantMemory) -> bool:
+        """Whether a write of ours is not in the caches yet: a plan would repeat it."""
+        for ref, version in list(memory.unseen.items()):
+            live = self._caches.of(memory.uid).get(ref)
+            if live is not None and not is_older(live.metadata.resource_version, version):
+                del memory.unseen[ref]
+        if memory.unseen and self._outside.monotonic() - memory.unseen_since >= OBSERVE_S:
+            memory.unseen.clear()
+        return bool(memory.unseen)
+
+    async def _probe(self, made: Plan, memory: TenantMemory) -> bool:
+        """Ask what the plan wants to know. Returns whether an answer differs from the last one."""
+        if not made.probes:
+            return False
+        results = await asyncio.gather(*map(self._prober.run, made.probes))
+        has_news = False
+        for probe, result in zip(made.probes, results, strict=True):
+            before = memory.probes.get(probe.name)
+            has_news |= before is None or before.is_ok != result.is_ok
+            memory.probes[probe.name] = result
+        return has_news
+
+    async def _write_status(
+        self, key: Key, observed: Observed, made: Plan, failures: tuple[Failed, ...]
+    ) -> bool:
+        """Write what changed of the status. Returns False if that failed."""
+        patch = status_patch(observed, made, failures)
+        if patch is None:
+            return True
+        ref = Ref("VirtualCluster", *key)
+        try:
+            await self._super.patch(ref, patch, "status")
+        except (ApiError, UnreachableError) as error:
+            if isinstance(error, ApiError) and error.status.code in (404, 409):
+                return error.status.code == 404  # it is gone, or another wrote it: the next plan sees that
+            _log.warning("a status cannot be written", virtual_cluster="/".join(key), reason=error)
+            return False
+        return True

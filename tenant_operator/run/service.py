@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One running vc-operator: builds the parts, starts them in order, and ends them."""
+
+from collections.abc import Mapping
+
+from daemonkit import logs
+from daemonkit.kube.resources import Key
+from daemonkit.run.daemon_shell import DaemonShell, freeze_heap
+from daemonkit.run.lifecycle import Lifecycle
+from tenant_operator.config import OperatorConfiguration
+from tenant_operator.core.plan import Settings
+from tenant_operator.edge.caches import SuperClusterCaches
+from tenant_operator.edge.executor import Executor
+from tenant_operator.edge.probing import Prober
+from tenant_operator.edge.requests import SuperCluster
+from tenant_operator.edge.surroundings import Surroundings
+from tenant_operator.metrics import OperatorMetrics
+from tenant_operator.model.objects import OPERATOR
+from tenant_operator.run.queue import ReconcileQueue
+from tenant_operator.run.reconciler import Reconciler
+from tenant_operator.run.report import StatusReport
+
+# VirtualClusters that are reconciled at once; most of the time each waits for a pod.
+WORKERS = 8
+READY_WAIT_S = 10.0
+
+_log = logs.get(__name__)
+
+
+class OperatorService:
+    """Everything that lives from start to stop."""
+
+    def __init__(
+        self,
+        config: OperatorConfiguration,
+        environment: Mapping[str, str],
+        surroundings: Surroundings | None = None,
+    ) -> None:
+        """Build all parts without connecting. Raises CredentialsError for an unusable kubeconfig."""
+        self._config = config
+        outside = Surroundings() if surroundings is None else surroundings
+        self._metrics = OperatorMetrics()
+        self._shell = DaemonShell(OPERATOR, wall_clock=outside.wall)
+        self._tasks = self._shell.tasks
+        self._client = outside.open_super(config.super_cluster.kubeconfig_file, environment)
+        self._queue = ReconcileQueue(outside.monotonic, outside.jitter)
+        self._caches = SuperClusterCaches(
+            self._client, self._cluster_changed, self._owned_changed, self._add_all
+        )
+        super_cluster = SuperCluster(self._client, self._may_write)
+        self._reconciler = Reconciler(
+            settings_of(config),
+            self._caches,
+            super_cluster,
+            Executor(super_cluster, self._metrics, outside.wall),
+            Prober(super_cluster, self._client, outside),
+            self._queue,
+            self._metrics,
+            outside,
+        )
+        self._report = StatusReport(self._caches, self._reconciler, clock=outside.monotonic)
+
+    def _may_write(self) -> bool:
+        return True
+
+    async def run(self, life: Lifecycle) -> int:
+        """Work until the daemon stops. Returns the exit code."""
+        freeze_heap()
+        await self._shell.start(
+            life,
+            self._config.status.listen_at,
+            self._metrics.registry,
+            readiness=self._report.readiness,
+            status=self._report.status,
+            scrapes=self._config.metrics,
+        )
+        self._caches.start(self._tasks)
+        for number in range(WORKERS):
+            self._tasks.spawn(self._work(), f"worker {number}")
+        await self._shell.announce(READY_WAIT_S, lambda: {"virtual_clusters": len(self._caches.clusters.objects)})
+        await life.stopping.wait()
+        await self._shell.end_tasks()
+        await self._client.close()
+        await self._shell.stop()
+        return 0
+
+    async def _work(self) -> None:
+        for each in self._caches.reflectors:
+            await each.synced.wait()
+        while True:
+            key = await self._queue.take()
+            has_failed = True
+            try:
+                has_failed = await self._reconciler.reconcile(key)
+            # A bug in what one object leads to must not stop the others.
+            except Exception as error:  # noqa: BLE001 - logged, and tried again with a growing delay
+                _log.error(
+                    "a VirtualCluster cannot be reconciled",
+                    virtual_cluster="/".join(key),
+                    error=error,
+                    traceback=logs.trace(error),
+                )
+            finally:
+                self._queue.done(key, has_failed=has_failed)
+
+    def _cluster_changed(self, key: Key) -> None:
+        self._reconciler.note_cluster(key)
+        self._queue.add(key)
+
+    def _owned_changed(self, uid: str) -> None:
+        key = self._reconciler.key_of(uid)
+        if key is not None:
+            self._queue.add(key)
+
+    def _add_all(self) -> None:
+        for key in self._caches.clusters.objects:
+            self._queue.add(key)
+
+
+def settings_of(config: OperatorConfiguration) -> Settings:
+    """What plans need of the configuration, and of the files that it names. Raises OSError."""
+    networks = config.super_cluster
+    return Settings(
+        vn_agent_port=config.nodes.port,
+        vn_agent_authority_pem=config.nodes.serving_ca_file.read_bytes(),
+        namespace=config.namespace,
+        networks=networks.networks,
+        node_cidrs=networks.node_cidrs,
+    )
