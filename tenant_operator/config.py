@@ -50,10 +50,10 @@ class SuperClusterConfig:
 class NodesConfig:
     """vn-agent on the nodes, as tenants' API servers dial it."""
 
-    port: int = setting(10550, minimum=1, maximum=65535, doc="vn-agent's port on each node")
     serving_ca_file: Path = setting(
         doc="authority of vn-agent's serving certificates: tenants' API servers verify nodes by it"
     )
+    port: int = setting(10550, minimum=1, maximum=65535, doc="vn-agent's port on each node")
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from tenant_operator.model.control_plane import ControlPlane
 from tenant_operator.model.objects import Object, Ref, ref_of
 from tenant_operator.pki import catalog
 from tenant_operator.pki.catalog import LeafSpec
-from tenant_operator.pki.facts import bundle_of, facts_of
+from tenant_operator.pki.facts import bundle_of, data_digest, facts_of
 
 GENERATED = (names.SERVICE_ACCOUNT_KEYS, names.ENCRYPTION_CONFIG)
 """Secrets with a random key each."""
@@ -50,7 +50,7 @@ def settle(
 def _authorities(draft: Draft, observed: Observed, control_plane: ControlPlane) -> Mapping[str, LiveObject]:
     """The Secrets of the authorities that are there, by their names; missing ones are made."""
     found = {}
-    for spec in catalog.AUTHORITIES:
+    for spec in catalog.authorities(control_plane):
         live = observed.live("Secret", control_plane.key, spec.secret)
         if live is None:
             draft.steps.append(
@@ -80,9 +80,8 @@ def _leaves(
         if live is None:
             missing.append(spec)
         ref = Ref("Secret", control_plane.key, spec.authority)
-        version = "" if live is None else live.metadata.resource_version
         if live is None:
-            draft.steps.append(IssueLeaf(spec, ref, control_plane.labels, digest, bundle, version))
+            draft.steps.append(IssueLeaf(spec, ref, control_plane.labels, digest, bundle))
     return missing
 
 
@@ -90,7 +89,7 @@ def authorities_map(
     control_plane: ControlPlane, found: Mapping[str, LiveObject], settings: Settings
 ) -> Object:
     """The ConfigMap of all bundles."""
-    data = {spec.bundle: trusted(found[spec.secret]).decode() for spec in catalog.AUTHORITIES}
+    data = {spec.bundle: trusted(found[spec.secret]).decode() for spec in catalog.AUTHORITIES if spec.bundle}
     request_header = (found[names.FRONT_PROXY_CA], found[names.GATEWAY_CA])
     data[names.REQUEST_HEADER_BUNDLE] = bundle_of(map(trusted, request_header)).decode()
     data[names.KUBELET_SERVING_BUNDLE] = settings.vn_agent_authority_pem.decode()
@@ -121,10 +120,14 @@ def registration(control_plane: ControlPlane, authority: LiveObject, leaf: LiveO
 
 
 def digests(observed: Observed, control_plane: ControlPlane) -> dict[str, str]:
-    """Of what no program reads again by itself: a ConfigMap's values, and Secrets' certificates, by name."""
-    found = {}
+    """Digests of what pods mount: of a Secret by its name, of a ConfigMap's values by `NAME/KEY`."""
+    found: dict[str, str] = {}
     for ref, live in observed.objects.items():
-        if ref.namespace == control_plane.key and ref.kind in ("ConfigMap", "Secret"):
+        if ref.namespace != control_plane.key:
+            continue
+        if ref.kind == "Secret":
+            found[ref.name] = data_digest(live.digests)
+        elif ref.kind == "ConfigMap":
             found |= {f"{ref.name}/{key}": digest for key, digest in live.digests.items()}
     return found
 

@@ -14,17 +14,20 @@ from tenant_operator.model.control_plane import ControlPlane
 from tenant_operator.model.objects import Ref
 from tenant_operator.model.release import Problem, release_of
 from tenant_operator.model.resolve import control_plane_of
+from tenant_operator.model.virtual_cluster import VirtualCluster
 from tenant_operator.pki.catalog import server_url
 
 # Of a tenant that is well, the parts that no watch shows are asked so often.
 _SETTLED_S = 600.0
 # While something is awaited.
 _AWAITED_S = 1.0
-RUNNING, PENDING = "Running", "Pending"
+RUNNING, UPDATING, PENDING = "Running", "Updating", "Pending"
 
 
 def plan(observed: Observed, settings: Settings) -> Plan:
     """The next steps, with the status that goes with them."""
+    if _is_of_another(observed.virtual_cluster):
+        return Plan()
     resolved = _resolved(observed, settings)
     if isinstance(resolved, Problem):
         message = f"{resolved.field}: {resolved.message}; {resolved.remedy}"
@@ -32,6 +35,12 @@ def plan(observed: Observed, settings: Settings) -> Plan:
     draft = Draft()
     native.stages(draft, observed, resolved, settings)
     return _completed(draft, observed, resolved, settings)
+
+
+def _is_of_another(cluster: VirtualCluster) -> bool:
+    """Whether another provisioner has made its control plane, as upstream's does: it is left as it is."""
+    is_served = cluster.status.phase in (RUNNING, UPDATING)
+    return is_served and native.FINALIZER not in cluster.metadata.finalizers
 
 
 def _resolved(observed: Observed, settings: Settings) -> ControlPlane | Problem:

@@ -5,6 +5,8 @@ import base64
 from collections.abc import Callable, Sequence
 
 
+import msgspec
+
 from daemonkit import logs
 from daemonkit.kube.client import ApiError, UnreachableError
 from tenancy import keys
@@ -22,9 +24,10 @@ from tenant_operator.core.steps import (
 )
 from tenant_operator.edge.requests import SuperCluster
 from tenant_operator.metrics import OperatorMetrics
+from tenant_operator.model import names
 from tenant_operator.model.objects import Object, Ref, ref_of
 from tenant_operator.pki import issuing
-from tenant_operator.pki.issuing import KeyPair
+from tenant_operator.pki.issuing import IssuedPair
 
 _log = logs.get(__name__)
 
@@ -53,7 +56,7 @@ class Executor:
     ) -> tuple[tuple[Failed, ...], dict[Ref, str]]:
         """Returns the step that failed, if one did, and the versions of all objects that were written."""
         written: dict[Ref, str] = {}
-        authorities: dict[Ref, KeyPair] = {}
+        authorities: dict[Ref, IssuedPair] = {}
         cluster = observed.virtual_cluster.metadata
         here = Ref("VirtualCluster", cluster.namespace, cluster.name)
         for step in steps:
@@ -63,7 +66,7 @@ class Executor:
             except StepFailedError as error:
                 return (Failed(ref, error.reason, error.message),), written
             except (ApiError, UnreachableError) as error:
-                self._metrics.failures.labels(_cause(error)).add()
+                self._metrics.failures.labels(_cause(error)).inc()
                 _log.warning(
                     "a step failed, trying again later",
                     virtual_cluster=f"{cluster.namespace}/{cluster.name}",
@@ -72,12 +75,12 @@ class Executor:
                     reason=error,
                 )
                 return (Failed(ref, _reason(error), str(error)),), written
-            self._metrics.steps.labels(type(step).__name__).add()
+            self._metrics.steps.labels(type(step).__name__).inc()
             if found is not None and ref != here:
                 written[ref] = found["metadata"].get("resourceVersion", "")
         return (), written
 
-    async def _carry_out(self, step: Step, here: Ref, authorities: dict[Ref, KeyPair]) -> Object | None:
+    async def _carry_out(self, step: Step, here: Ref, authorities: dict[Ref, IssuedPair]) -> Object | None:
         match step:
             case Apply(manifest):
                 return await self._super.apply(manifest)
@@ -93,7 +96,7 @@ class Executor:
             case IssueLeaf():
                 return await self._issue_leaf(step, authorities)
             case GenerateKeys():
-                return await self._super.create(issuing.keys_secret(step.secret, step.labels))
+                return await self._super.create(_generated(step))
             case LayDefaults():
                 return None
 
@@ -114,26 +117,36 @@ class Executor:
             )
         return await self._super.apply(manifest)
 
-    async def _issue_authority(self, step: IssueAuthority, authorities: dict[Ref, KeyPair]) -> Object | None:
-        pair = issuing.new_authority(step.spec, step.common_name, self._wall())
-        manifest = issuing.authority_secret(step.spec, step.namespace, step.labels, pair)
+    async def _issue_authority(
+        self, step: IssueAuthority, authorities: dict[Ref, IssuedPair]
+    ) -> Object | None:
+        pair = issuing.new_authority(step.spec, self._wall())
+        data = issuing.authority_data(pair)
+        manifest = issuing.secret_of(step.namespace, step.spec.secret, data, step.labels, {})
         made = await self._super.create(manifest)
         if made is not None:
             authorities[ref_of(manifest)] = pair
         return made
 
-    async def _issue_leaf(self, step: IssueLeaf, authorities: dict[Ref, KeyPair]) -> Object | None:
+    async def _issue_leaf(self, step: IssueLeaf, authorities: dict[Ref, IssuedPair]) -> Object | None:
         authority = authorities.get(step.authority)
         if authority is None:
             authority = authorities[step.authority] = await self._authority(step.authority)
-        pair = issuing.issue_pair(step.spec, authority, self._wall())
-        manifest = issuing.leaf_secret(step.spec, step.labels, pair, authority, step.bundle_pem)
+        spec = step.spec
+        pair = issuing.issue_pair(spec, authority, self._wall())
+        manifest = issuing.secret_of(
+            spec.namespace,
+            spec.secret,
+            issuing.leaf_data(spec, pair, step.bundle_pem),
+            step.labels,
+            {keys.SPEC_DIGEST: step.digest},
+        )
         if not step.version:
             return await self._super.create(manifest)
         manifest["metadata"]["resourceVersion"] = step.version
         return await self._super.replace(manifest)
 
-    async def _authority(self, ref: Ref) -> KeyPair:
+    async def _authority(self, ref: Ref) -> IssuedPair:
         found = await self._super.get(ref)
         data = {} if found is None else found.get("data") or {}
         try:
@@ -142,7 +155,31 @@ class Executor:
             raise StepFailedError(
                 "AuthorityMissing", f"{ref} has no usable tls.crt and tls.key; restore it from a backup"
             ) from None
-        return KeyPair(certificate, key)
+        return IssuedPair(certificate, key)
+
+
+def _generated(step: GenerateKeys) -> Object:
+    """The first key of service accounts, or of encryption at rest."""
+    _, namespace, name = step.secret
+    if name == names.SERVICE_ACCOUNT_KEYS:
+        pair = issuing.service_account_key()
+        data = {"signing.pem": pair.key_pem, "first.pub": pair.certificate_pem, "verify.pem": pair.certificate_pem}
+    else:
+        data = {"config.yaml": _encryption_config(issuing.encryption_key())}
+    return issuing.secret_of(namespace, name, data, step.labels, {})
+
+
+def _encryption_config(key: str) -> bytes:
+    """An EncryptionConfiguration with one key. What was written without it can be read."""
+    keys_ = {"keys": [{"name": "key1", "secret": key}]}
+    resources = [{"resources": ["secrets"], "providers": [{"secretbox": keys_}, {"identity": {}}]}]
+    return msgspec.json.encode(
+        {
+            "apiVersion": "apiserver.config.k8s.io/v1",
+            "kind": "EncryptionConfiguration",
+            "resources": resources,
+        }
+    )
 
 
 def _ref_of(step: Step, here: Ref) -> Ref:

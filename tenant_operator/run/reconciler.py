@@ -103,7 +103,7 @@ class Reconciler:
         has_news = await self._probe(made, memory)
         self._metrics.reconciles.labels(
             "failed" if failures else "waiting" if made.steps or made.waits_for else "settled"
-        ).add()
+        ).inc()
         if has_news:
             self._queue.add(key)
         elif made.check_again_s is not None:
@@ -146,7 +146,7 @@ class Reconciler:
         self, key: Key, observed: Observed, made: Plan, failures: tuple[Failed, ...]
     ) -> bool:
         """Write what changed of the status. Returns False if that failed."""
-        patch = status_patch(observed, made, failures)
+        patch = status_patch(observed, made, failures) if made.findings else None
         if patch is None:
             return True
         ref = Ref("VirtualCluster", *key)

@@ -22,7 +22,7 @@ def start_problems(config: OperatorConfiguration, now_s: float) -> Iterator[File
     authority = config.nodes.serving_ca_file
 
     def use() -> None:
-        check_authorities(pem_certificates(authority))
+        check_authorities(pem_certificates(authority.read_bytes()))
 
     yield from certificate_problems({"nodes.servingCaFile": authority}, use, now_s, Severity.FATAL)
     yield from scrape_problems(config.metrics, now_s)
