@@ -28,11 +28,6 @@ class SuperClusterConfig:
         (), doc="of its nodes: where a tenant's API server may reach vn-agent"
     )
 
-    @property
-    def networks(self) -> tuple[str, ...]:
-        """All of them."""
-        return (*self.service_cidrs, *self.pod_cidrs, *self.node_cidrs)
-
     def problems(self) -> Iterator[str]:
         for key, cidrs in (
             ("serviceCidrs", self.service_cidrs),

@@ -6,6 +6,7 @@ import msgspec
 from tenant_operator.core.conditions import Finding
 from tenant_operator.core.probes import Probe
 from tenant_operator.core.steps import Step
+from tenant_operator.model.objects import Object
 
 
 class Settings(msgspec.Struct, frozen=True):
@@ -14,9 +15,11 @@ class Settings(msgspec.Struct, frozen=True):
     vn_agent_port: int = 10550
     vn_agent_authority_pem: bytes = b""
     namespace: str = "vcnode-system"
-    networks: tuple[str, ...] = ()
-    """Of the super cluster: its Services, pods and nodes."""
+    service_cidrs: tuple[str, ...] = ()
+    pod_cidrs: tuple[str, ...] = ()
     node_cidrs: tuple[str, ...] = ()
+    rights: tuple[Object, ...] = ()
+    """What each tenant has before it is served: rights of vc-syncer and of its administrators."""
 
 
 class Plan(msgspec.Struct, frozen=True):

@@ -63,8 +63,9 @@ class PatchCluster(msgspec.Struct, frozen=True):
 
 
 class LayDefaults(msgspec.Struct, frozen=True):
-    """Have the tenant's API server take objects, in this order."""
+    """Have the tenant's API server take objects, in this order, by a Secret's kubeconfig."""
 
+    credential: Ref
     manifests: tuple[Object, ...]
 
 

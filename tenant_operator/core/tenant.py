@@ -1,21 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
 """The plan for one VirtualCluster."""
 
+import msgspec
+
 from tenancy import names as tenancy_names
 from tenant_operator.core import availability, native
 from tenant_operator.core.conditions import ConditionType, Finding, fails, unknown
+from tenant_operator.core.live import is_as_desired
 from tenant_operator.core.observed import Observed
 from tenant_operator.core.plan import Draft, Plan, Settings
 from tenant_operator.core.probes import NodesProbe, ReadyzProbe, SyncerProbe
+from tenant_operator.core.steps import Apply, LayDefaults
 from tenant_operator.core.workloads import workloads
 from tenant_operator.model import names
 from tenant_operator.model.cluster_version import Release
 from tenant_operator.model.control_plane import ControlPlane
 from tenant_operator.model.objects import Ref
-from tenant_operator.model.release import Problem, release_of
+from tenant_operator.model.problem import SpecProblem
+from tenant_operator.model.release import release_of
 from tenant_operator.model.resolve import control_plane_of
 from tenant_operator.model.virtual_cluster import VirtualCluster
 from tenant_operator.pki.catalog import server_url
+from tenant_operator.pki.facts import digest_of
 
 # Of a tenant that is well, the parts that no watch shows are asked so often.
 _SETTLED_S = 600.0
@@ -29,7 +35,7 @@ def plan(observed: Observed, settings: Settings) -> Plan:
     if _is_of_another(observed.virtual_cluster):
         return Plan()
     resolved = _resolved(observed, settings)
-    if isinstance(resolved, Problem):
+    if isinstance(resolved, SpecProblem):
         message = f"{resolved.field}: {resolved.message}; {resolved.remedy}"
         return Plan(findings=(fails(ConditionType.READY, resolved.reason, message),), waits_for=message)
     draft = Draft()
@@ -43,21 +49,21 @@ def _is_of_another(cluster: VirtualCluster) -> bool:
     return is_served and native.FINALIZER not in cluster.metadata.finalizers
 
 
-def _resolved(observed: Observed, settings: Settings) -> ControlPlane | Problem:
+def _resolved(observed: Observed, settings: Settings) -> ControlPlane | SpecProblem:
     """All that is known of the tenant, or the field that is wrong."""
     cluster = observed.virtual_cluster
     name = cluster.spec.cluster_version_name
     version = observed.cluster_versions.get(name)
     if version is None:
         known = ", ".join(sorted(observed.cluster_versions)) or "none"
-        return Problem(
+        return SpecProblem(
             "spec.clusterVersionName",
             "ClusterVersionUnknown",
             f"ClusterVersion {name} does not exist; known are: {known}",
             "name one of them, or create it",
         )
     release = release_of(version)
-    return control_plane_of(cluster, release, settings.networks) if isinstance(release, Release) else release
+    return control_plane_of(cluster, release, settings) if isinstance(release, Release) else release
 
 
 def _completed(
@@ -75,7 +81,10 @@ def _completed(
     readyz = observed.probes.get("readyz")
     if not is_running and readyz is not None and not readyz.is_ok and available.is_true:
         available = unknown(ConditionType.CONTROL_PLANE_AVAILABLE, "NotReachable", readyz.detail)
-    is_served = is_running or (available.is_true and readyz is not None and readyz.is_ok)
+    if available.is_true and (is_running or (readyz is not None and readyz.is_ok)):
+        _lay_rights(draft, observed, control_plane, settings)
+    has_rights = observed.live("ConfigMap", control_plane.key, names.LAID_DEFAULTS) is not None
+    is_served = is_running or (available.is_true and has_rights)
     findings: list[Finding] = [
         available,
         availability.syncer_attached(cluster.status.conditions, observed.probes.get("syncer")),
@@ -96,6 +105,26 @@ def _completed(
         cluster_version=control_plane.release.name if available.is_true else None,
         kubernetes_version=control_plane.release.kubernetes_version if available.is_true else None,
     )
+
+
+def _lay_rights(draft: Draft, observed: Observed, control_plane: ControlPlane, settings: Settings) -> None:
+    """Before the tenant is served: without its rights vc-syncer would report that it is refused."""
+    digest = digest_of(msgspec.json.encode(settings.rights))
+    laid = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {
+            "name": names.LAID_DEFAULTS,
+            "namespace": control_plane.key,
+            "labels": control_plane.labels,
+        },
+        "data": {"rights": digest},
+    }
+    live = observed.live("ConfigMap", control_plane.key, names.LAID_DEFAULTS)
+    if live is None or not is_as_desired(live, laid):
+        credential = Ref("Secret", control_plane.key, names.OPERATOR_CLIENT)
+        draft.steps += [LayDefaults(credential, settings.rights), Apply(laid)]
+        draft.wait(f"rights of vc-syncer in the tenant of {control_plane.key}")
 
 
 def _ask(

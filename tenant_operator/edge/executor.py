@@ -9,6 +9,7 @@ import msgspec
 
 from daemonkit import logs
 from daemonkit.kube.client import ApiError, UnreachableError
+from daemonkit.kube.kubeconfig import Access
 from tenancy import keys
 from tenant_operator.core.observed import Failed, Observed
 from tenant_operator.core.steps import (
@@ -22,7 +23,10 @@ from tenant_operator.core.steps import (
     Remove,
     Step,
 )
+from tenant_operator.edge import tenant_client
 from tenant_operator.edge.requests import SuperCluster
+from tenant_operator.edge.surroundings import ApiClient
+from tenant_operator.edge.tenant_client import TenantClientError
 from tenant_operator.metrics import OperatorMetrics
 from tenant_operator.model import names
 from tenant_operator.model.objects import Object, Ref, ref_of
@@ -45,11 +49,16 @@ class Executor:
     """`wall` is in seconds since 1970."""
 
     def __init__(
-        self, super_cluster: SuperCluster, metrics: OperatorMetrics, wall: Callable[[], float]
+        self,
+        super_cluster: SuperCluster,
+        metrics: OperatorMetrics,
+        wall: Callable[[], float],
+        open_tenant: Callable[[Access], ApiClient],
     ) -> None:
         self._super = super_cluster
         self._metrics = metrics
         self._wall = wall
+        self._open_tenant = open_tenant
 
     async def carry_out(
         self, observed: Observed, steps: Sequence[Step]
@@ -97,7 +106,8 @@ class Executor:
                 return await self._issue_leaf(step, authorities)
             case GenerateKeys():
                 return await self._super.create(_generated(step))
-            case LayDefaults():
+            case LayDefaults(credential, manifests):
+                await self._lay(credential, manifests)
                 return None
 
     async def _claim(self, manifest: Object) -> Object:
@@ -145,6 +155,13 @@ class Executor:
             return await self._super.create(manifest)
         manifest["metadata"]["resourceVersion"] = step.version
         return await self._super.replace(manifest)
+
+    async def _lay(self, credential: Ref, manifests: tuple[Object, ...]) -> None:
+        try:
+            access = tenant_client.access_of(await self._super.get(credential))
+        except TenantClientError as error:
+            raise StepFailedError("CredentialUnusable", f"{credential}: {error}") from None
+        await tenant_client.apply_all(access, self._open_tenant, manifests)
 
     async def _authority(self, ref: Ref) -> IssuedPair:
         found = await self._super.get(ref)

@@ -9,6 +9,8 @@ from daemonkit.run.daemon_shell import DaemonShell, freeze_heap
 from daemonkit.run.lifecycle import Lifecycle
 from tenant_operator.config import OperatorConfiguration
 from tenant_operator.core.plan import Settings
+from tenant_operator.defaults.rights import ADMINS_FILE, SYNCER_FILE, syncer_role, tenant_admins
+from tenant_operator.edge.builtin_manifests import builtin_manifests
 from tenant_operator.edge.caches import SuperClusterCaches
 from tenant_operator.edge.executor import Executor
 from tenant_operator.edge.probing import Prober
@@ -52,7 +54,7 @@ class OperatorService:
             settings_of(config),
             self._caches,
             super_cluster,
-            Executor(super_cluster, self._metrics, outside.wall),
+            Executor(super_cluster, self._metrics, outside.wall, outside.open_tenant),
             Prober(super_cluster, self._client, outside),
             self._queue,
             self._metrics,
@@ -119,11 +121,14 @@ class OperatorService:
 
 def settings_of(config: OperatorConfiguration) -> Settings:
     """What plans need of the configuration, and of the files that it names. Raises OSError."""
-    networks = config.super_cluster
+    networks, texts = config.super_cluster, builtin_manifests()
+    rights = (*syncer_role(texts[SYNCER_FILE]), *tenant_admins(texts[ADMINS_FILE]))
     return Settings(
         vn_agent_port=config.nodes.port,
         vn_agent_authority_pem=config.nodes.serving_ca_file.read_bytes(),
         namespace=config.namespace,
-        networks=networks.networks,
+        service_cidrs=networks.service_cidrs,
+        pod_cidrs=networks.pod_cidrs,
         node_cidrs=networks.node_cidrs,
+        rights=rights,
     )
