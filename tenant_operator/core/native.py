@@ -11,6 +11,7 @@ from tenant_operator.core.writes import apply_all, apply_if_needed
 from tenant_operator.model import names
 from tenant_operator.model.control_plane import ControlPlane, Inputs
 from tenant_operator.model.objects import Object, ref_of
+from tenant_operator.provisioners.native.manifests import DATASTORE
 from tenant_operator.provisioners.native.manifests import groups as native_groups
 
 FINALIZER = "vcnode.io/vc-operator"
@@ -90,12 +91,16 @@ def stages(draft: Draft, observed: Observed, control_plane: ControlPlane, settin
         return
     if not credentials.settle(draft, observed, control_plane, addresses, settings):
         return
+    is_first = observed.live("Deployment", control_plane.key, names.API_SERVER) is None
     for group in rest:
         apply_all(draft, observed, group.manifests)
         behind = [each for each in _readiness(observed, group.manifests) if not each.is_settled]
         if behind and group.waits:
             draft.wait(behind[0].sentence)
-            return
+            # A first API server waits for its store itself, for a minute (kube-apiserver, preflight): its pod is
+            # scheduled meanwhile.
+            if not (is_first and group.name == DATASTORE):
+                return
 
 
 def _readiness(observed: Observed, manifests: tuple[Object, ...]) -> list[Readiness]:

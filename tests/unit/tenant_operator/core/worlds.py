@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A super cluster in memory that takes the operator's steps: one after the other, and as far as a test wants."""
+
+from __future__ import annotations
+
+import base64
+import itertools
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from tenancy import keys
+from tenant_operator.core import live as parsing
+from tenant_operator.core.live import LiveObject
+from tenant_operator.core.observed import Observed, ProbeResult
+from tenant_operator.core.plan import Plan, Settings
+from tenant_operator.core.status import status_patch
+from tenant_operator.core.steps import (
+    Apply,
+    Claim,
+    GenerateKeys,
+    IssueAuthority,
+    IssueLeaf,
+    LayDefaults,
+    PatchCluster,
+    Remove,
+    Step,
+)
+from tenant_operator.core.tenant import plan
+from tenant_operator.model import names
+from tenant_operator.model.cluster_version import ClusterVersion
+from tenant_operator.model.objects import Object, Ref, ref_of
+from tenant_operator.model.virtual_cluster import VirtualCluster
+from tenant_operator.pki import issuing
+
+NOW = 1_800_000_000.0
+SETTINGS = Settings(vn_agent_authority_pem=b"-----BEGIN CERTIFICATE-----\nagent\n-----END CERTIFICATE-----\n")
+VERSION = {
+    "metadata": {"name": "v1.34"},
+    "spec": {
+        "kubernetesVersion": "1.34.4",
+        "etcdVersion": "3.7.3",
+        "images": {"apiServer": "a:1", "controllerManager": "c:1", "etcd": "e:1"},
+    },
+}
+
+
+@dataclass
+class FakeWorld:
+    """One VirtualCluster and what was made for it. `writes` counts what changed an object."""
+
+    cluster: Object
+    version: Object = field(default_factory=lambda: VERSION)
+    now: float = NOW
+    objects: dict[Ref, Object] = field(default_factory=dict)
+    probes: dict[str, ProbeResult] = field(default_factory=dict)
+    laid: list[Object] = field(default_factory=list)
+    settings: Settings = SETTINGS
+    writes: int = 0
+    _versions: Any = field(default_factory=lambda: itertools.count(100))
+
+    def observed(self) -> Observed:
+        """What the operator sees."""
+        version = msgspec.convert(self.version, ClusterVersion)
+        return Observed(
+            msgspec.convert(self.cluster, VirtualCluster),
+            {version.metadata.name: version},
+            {ref: _live(ref, value) for ref, value in self.objects.items()},
+            self.now,
+            dict(self.probes),
+        )
+
+    def plan(self) -> Plan:
+        """The next plan."""
+        return plan(self.observed(), self.settings)
+
+    def run(self, most: int = 50) -> int:
+        """Reconcile until nothing is to be done; returns the number of steps."""
+        total = 0
+        for _ in range(most):
+            made = self.plan()
+            for step in made.steps:
+                self.carry_out(step)
+            total += len(made.steps)
+            is_new = self.finish(made)
+            if not made.steps and not is_new:
+                return total
+        raise AssertionError(f"not settled after {most} plans: {self.plan()}")
+
+    def finish(self, made: Plan) -> bool:
+        """Write the status, answer the probes, and let workloads become ready. Returns whether any changed."""
+        patch = status_patch(self.observed(), made, ()) if made.findings else None
+        if patch is not None:
+            status = self.cluster.setdefault("status", {})
+            status.update({key: value for key, value in patch["status"].items() if value is not None})
+        news = patch is not None
+        for probe in made.probes:
+            before = self.probes.get(probe.name)
+            news |= before is None or not before.is_ok
+            self.probes[probe.name] = ProbeResult(is_ok=True, at=self.now)
+        return self.make_ready() or news
+
+    def make_ready(self) -> bool:
+        """What controllers and kubelets do. Returns whether that changed an object."""
+        is_changed = False
+        for ref, value in self.objects.items():
+            if ref.kind in ("Deployment", "StatefulSet"):
+                wanted = value["spec"]["replicas"]
+                status = {
+                    "observedGeneration": value["metadata"]["generation"],
+                    "readyReplicas": wanted,
+                    "updatedReplicas": wanted,
+                }
+                is_changed |= value.get("status") != status
+                value["status"] = status
+            elif ref.name == names.API_SERVER_SERVICE and "clusterIPs" not in value["spec"]:
+                value["spec"] |= {"clusterIP": "10.96.0.9", "clusterIPs": ["10.96.0.9"]}
+                is_changed = True
+        return is_changed
+
+    def carry_out(self, step: Step) -> None:
+        """One step, as the edge does it."""
+        match step:
+            case Apply(manifest):
+                self._apply(manifest)
+            case Claim(manifest):
+                self._create(manifest)
+            case Remove(ref, uid):
+                if ref in self.objects and self.objects[ref]["metadata"]["uid"] == uid:
+                    del self.objects[ref]
+                    self.writes += 1
+            case PatchCluster(patch):
+                self.cluster["metadata"] |= {
+                    key: value for key, value in patch["metadata"].items() if key != "resourceVersion"
+                }
+            case IssueAuthority(spec, namespace, labels):
+                data = issuing.authority_data(issuing.new_authority(spec, self.now))
+                self._create(issuing.secret_of(namespace, spec.secret, data, labels, {}))
+            case IssueLeaf(spec, authority, labels, digest, bundle, version):
+                found = self.objects[authority]["data"]
+                signer = issuing.IssuedPair(
+                    *(base64.b64decode(found[name]) for name in ("tls.crt", "tls.key"))
+                )
+                data = issuing.leaf_data(spec, issuing.issue_pair(spec, signer, self.now), bundle)
+                made = issuing.secret_of(
+                    spec.namespace, spec.secret, data, labels, {keys.SPEC_DIGEST: digest}
+                )
+                if version:
+                    assert self.objects[spec.ref]["metadata"]["resourceVersion"] == version
+                    del self.objects[spec.ref]
+                self._create(made)
+            case GenerateKeys(secret, labels):
+                data = {"key": b"random"}
+                self._create(issuing.secret_of(secret.namespace, secret.name, data, labels, {}))
+            case LayDefaults(_, manifests):
+                self.laid = list(manifests)
+
+    def _create(self, manifest: Object) -> None:
+        ref = ref_of(manifest)
+        if ref not in self.objects:
+            self._put(ref, manifest, generation=1)
+
+    def _apply(self, manifest: Object) -> None:
+        ref = ref_of(manifest)
+        before = self.objects.get(ref)
+        if before is None:
+            self._put(ref, manifest, generation=1)
+            return
+        merged = json.loads(json.dumps(before))
+        for key, value in manifest.items():
+            if isinstance(value, dict) and isinstance(merged.get(key), dict):
+                merged[key] |= value
+            else:
+                merged[key] = value
+        generation = before["metadata"]["generation"] + (merged.get("spec") != before.get("spec"))
+        self._put(ref, merged, generation=generation)
+
+    def _put(self, ref: Ref, value: Object, generation: int) -> None:
+        made = json.loads(json.dumps(value))
+        version = str(next(self._versions))
+        made["metadata"] |= {"resourceVersion": version, "generation": generation}
+        made["metadata"].setdefault("uid", f"uid-{version}")
+        self.objects[ref] = made
+        self.writes += 1
+
+
+def virtual_cluster(name: str = "acme", **spec: Any) -> Object:
+    """A VirtualCluster as a user creates it."""
+    metadata = {
+        "name": name,
+        "namespace": "tenants",
+        "uid": "3c6ef372-0000-4000-8000-000000000001",
+        "resourceVersion": "7",
+        "generation": 1,
+    }
+    return {"metadata": metadata, "spec": {"clusterVersionName": "v1.34"} | spec}
+
+
+def _live(ref: Ref, value: Object) -> LiveObject:
+    raw = json.dumps(value).encode()
+    if ref.kind == "Secret":
+        return parsing.parse_secret(raw)
+    return parsing.parse_config_map(raw) if ref.kind == "ConfigMap" else parsing.parse_object(raw)
