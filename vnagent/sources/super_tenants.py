@@ -39,7 +39,7 @@ from vnagent.tenants.virtualcluster import (
     ROOT_CA,
     CertificateSecret,
     ClientsConfigMap,
-    VirtualCluster,
+    RegisteredCluster,
     is_served,
     key_of,
     key_of_source,
@@ -61,7 +61,7 @@ T = TypeVar("T", bound=KubeObject)
 
 # A VirtualCluster, its two Secrets and its ConfigMap; a text is a decoding error.
 _Inputs = tuple[
-    VirtualCluster,
+    RegisteredCluster,
     CertificateSecret | str | None,
     CertificateSecret | str | None,
     ClientsConfigMap | str | None,
@@ -115,7 +115,7 @@ class SuperTenants:
                 clock=clock,
             )
 
-        self._clusters = follow(VIRTUAL_CLUSTERS, VirtualCluster, on_change=self._clusters_changed)
+        self._clusters = follow(VIRTUAL_CLUSTERS, RegisteredCluster, on_change=self._clusters_changed)
         self._authorities = follow(SECRETS, CertificateSecret, ROOT_CA)
         self._certificates = follow(SECRETS, CertificateSecret, APISERVER_CERTIFICATE)
         self._clients = follow(CONFIG_MAPS, ClientsConfigMap, CLIENTS, self._clients_changed)
@@ -184,7 +184,7 @@ class SuperTenants:
             except TimeoutError:
                 continue
 
-    def _clusters_changed(self, changes: Sequence[Change[VirtualCluster]]) -> None:
+    def _clusters_changed(self, changes: Sequence[Change[RegisteredCluster]]) -> None:
         """Note confirmed deletions. A relist that lacks an object does not confirm one."""
         is_event = not self._clusters.is_relisting
         for change in changes:
@@ -242,7 +242,7 @@ class SuperTenants:
             or (source not in deleted and r.next_end_s is not None and r.next_end_s > now_s)
         }
 
-    def _registered(self, source: str, cluster: VirtualCluster) -> _Reading:
+    def _registered(self, source: str, cluster: RegisteredCluster) -> _Reading:
         key = key_of(cluster)
         home = "" if isinstance(key, Refused) else key
         authority = _at(self._authorities, home, ROOT_CA)

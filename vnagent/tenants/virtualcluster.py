@@ -42,17 +42,17 @@ class _Spec(msgspec.Struct, frozen=True, rename="camel"):
     cluster_domain: str = ""
 
 
-class _VirtualClusterStatus(msgspec.Struct, frozen=True, rename="camel"):
+class _PhaseStatus(msgspec.Struct, frozen=True, rename="camel"):
     cluster_namespace: str = ""
     phase: str = ""
 
 
-class VirtualCluster(msgspec.Struct, frozen=True):
+class RegisteredCluster(msgspec.Struct, frozen=True):
     """The used part of a tenancy.x-k8s.io/v1alpha1 VirtualCluster."""
 
     metadata: ObjectMeta
     spec: _Spec = _Spec()
-    status: _VirtualClusterStatus = _VirtualClusterStatus()
+    status: _PhaseStatus = _PhaseStatus()
 
 
 class _CertificateData(msgspec.Struct, frozen=True):
@@ -76,18 +76,18 @@ class ClientsConfigMap(msgspec.Struct, frozen=True):
     data: _ClientsData | None = None
 
 
-def is_served(cluster: VirtualCluster) -> bool:
+def is_served(cluster: RegisteredCluster) -> bool:
     """Whether the tenant has a control plane that may call."""
     return cluster.status.phase in _SERVED_PHASES
 
 
-def key_of(cluster: VirtualCluster) -> str | names.Refused:
+def key_of(cluster: RegisteredCluster) -> str | names.Refused:
     """The cluster key; the object's namespace and name are checked by the API server."""
     meta = cluster.metadata
     return names.cluster_key(meta.namespace, meta.name, meta.uid, cluster.status.cluster_namespace)
 
 
-def source_of(cluster: VirtualCluster) -> str:
+def source_of(cluster: RegisteredCluster) -> str:
     """The name of the source. An object with another UID is another tenant, also under the same name."""
     meta = cluster.metadata
     return f"{meta.namespace}/{meta.name}/{meta.uid}"
@@ -105,7 +105,7 @@ def is_from_syncer(metadata: ObjectMeta) -> bool:
 
 
 def read(
-    cluster: VirtualCluster,
+    cluster: RegisteredCluster,
     authority: CertificateSecret | str | None,
     certificate: CertificateSecret | str | None,
     clients: ClientsConfigMap | str | None,

@@ -11,7 +11,7 @@ from vnagent.tenants.rotation import Registered
 from vnagent.tenants.virtualcluster import (
     CertificateSecret,
     ClientsConfigMap,
-    VirtualCluster,
+    RegisteredCluster,
     is_served,
     key_of,
     key_of_source,
@@ -32,7 +32,7 @@ def cluster(phase: str = "Running", cluster_namespace: str = "", domain: str = "
         "spec": {"clusterDomain": domain, "clusterVersionName": "cv-1-18", "pkiExpireDays": 365},
         "status": {"phase": phase, "clusterNamespace": cluster_namespace, "conditions": []},
     }
-    return msgspec.json.decode(msgspec.json.encode(whole), type=VirtualCluster)
+    return msgspec.json.decode(msgspec.json.encode(whole), type=RegisteredCluster)
 
 
 def secret(pem: bytes, annotations: dict[str, str] | None = None) -> CertificateSecret:
