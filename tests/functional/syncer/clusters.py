@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parents[3]
 DEADLINE_S = 60.0
 
 
-class ControlPlane:
+class RecordingApiserver:
     """A fake API server with an authority of its own, which keeps the rules of a cluster if it has `rules`.
 
     `requests` has all that the syncer sent; `on_request` may refuse one.
@@ -102,8 +102,8 @@ class SyncedClusters:
         rules: ClusterSettings | None = None,
     ) -> None:
         self.directory = directory
-        self.super = ControlPlane("super", rules)
-        self.tenants = {key: ControlPlane(key, rules) for key in keys_of_tenants}
+        self.super = RecordingApiserver("super", rules)
+        self.tenants = {key: RecordingApiserver(key, rules) for key in keys_of_tenants}
         self.settings = settings or {}
         self.log = directory / "syncer.log"
         self.socket = directory / "status.sock"

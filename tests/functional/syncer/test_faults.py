@@ -20,7 +20,7 @@ from devkit.syncer.fake_node import FakeNode
 from syncer.kinds.event import KIND as EVENT
 from tenancy import keys
 from tests import moved_clock
-from tests.functional.syncer.clusters import ControlPlane, SyncedClusters, synced_clusters
+from tests.functional.syncer.clusters import RecordingApiserver, SyncedClusters, synced_clusters
 
 pytestmark = [pytest.mark.functional, pytest.mark.asyncio]
 
@@ -30,7 +30,7 @@ OUTAGE_S = 6.0
 COUNT = 20
 
 
-def _fill(plane: ControlPlane, namespace: str = "web", count: int = COUNT) -> None:
+def _fill(plane: RecordingApiserver, namespace: str = "web", count: int = COUNT) -> None:
     plane.server.cluster.create(NAMESPACES, {"metadata": {"name": namespace}})
     for number in range(count):
         plane.create_config_map(namespace, f"c-{number}", {"n": str(number), "of": plane.key})
@@ -42,7 +42,7 @@ def _synced(clusters: SyncedClusters, key: str, namespace: str = "web") -> dict[
     return {name: each["data"] for (_, name), each in found.items() if "kube-root-ca.crt" not in name}
 
 
-def _expected(plane: ControlPlane, namespace: str = "web") -> dict[str, Any]:
+def _expected(plane: RecordingApiserver, namespace: str = "web") -> dict[str, Any]:
     found = plane.objects(CONFIG_MAPS, namespace)
     return {name: each["data"] for (_, name), each in found.items() if name != "kube-root-ca.crt"}
 
@@ -52,7 +52,7 @@ def _is_synced(clusters: SyncedClusters, key: str, namespace: str = "web") -> bo
     return bool(expected) and _synced(clusters, key, namespace) == expected
 
 
-def _edit(plane: ControlPlane, name: str, text: str) -> None:
+def _edit(plane: RecordingApiserver, name: str, text: str) -> None:
     found = plane.storage.get(CONFIG_MAPS, "web", name)
     found["data"]["n"] = text
     plane.server.cluster.update(CONFIG_MAPS, found)
@@ -63,7 +63,7 @@ def _pod(name: str) -> Object:
     return {"metadata": {"namespace": "web", "name": name}, "spec": spec}
 
 
-def _phases(plane: ControlPlane) -> set[str]:
+def _phases(plane: RecordingApiserver) -> set[str]:
     return {str(each.get("status", {}).get("phase")) for each in plane.objects(PODS, "web").values()}
 
 
@@ -162,7 +162,7 @@ async def test_conflicts_are_tried_again(tmp_path: Path) -> None:
         for each in (plane, clusters.super):
             count = 0
 
-            def refuse(seen: Seen, each: ControlPlane = each) -> bool:
+            def refuse(seen: Seen, each: RecordingApiserver = each) -> bool:
                 nonlocal count
                 count += seen.verb in ("create", "patch", "update", "delete")
                 if seen.verb in ("create", "patch") and count % 2:
@@ -212,7 +212,7 @@ async def test_expired_credentials_are_reported_and_replaced(tmp_path: Path) -> 
     """A tenant whose credentials are refused is listed as such; new ones are taken without a restart."""
     async with synced_clusters(tmp_path, "acme", "blue", rules=RULES) as clusters:
         plane = clusters.tenants["acme"]
-        valid, plane.leaf = plane.leaf, ControlPlane("other").leaf
+        valid, plane.leaf = plane.leaf, RecordingApiserver("other").leaf
         _fill(plane)
         _fill(clusters.tenants["blue"])
         await clusters.start(waits_until_ready=False)

@@ -20,7 +20,7 @@ from devkit.kube.storage import Object, Selection
 from devkit.syncer.fake_node import FakeNode
 from tenancy import keys
 from tests import waiting
-from tests.functional.syncer.clusters import ROOT, ControlPlane, SyncedClusters
+from tests.functional.syncer.clusters import ROOT, RecordingApiserver, SyncedClusters
 
 pytestmark = [pytest.mark.functional, pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -71,7 +71,7 @@ class _Forks:
 class _Records:
     """What was written, to find what happened twice: super objects by tenant UID, and nodes by pod."""
 
-    def __init__(self, plane: ControlPlane, resource: Resource) -> None:
+    def __init__(self, plane: RecordingApiserver, resource: Resource) -> None:
         self.made: dict[tuple[str, str], list[str]] = {}
         self.nodes: dict[str, set[str]] = {}
         self._storage, self._resource = plane.storage, resource
@@ -99,7 +99,7 @@ def _pod(name: str) -> Object:
 class _Load:
     """A tenant that changes its objects all the time. `expected` is what its ConfigMaps should be."""
 
-    def __init__(self, plane: ControlPlane, draw: random.Random) -> None:
+    def __init__(self, plane: RecordingApiserver, draw: random.Random) -> None:
         self.plane = plane
         self.cluster = plane.server.cluster
         self.expected: dict[str, str] = {}
@@ -140,7 +140,7 @@ class _Load:
         elif self._draw.random() < 0.5:
             self.cluster.delete(PODS, NAMESPACE, name)
 
-    def differences(self, super_cluster: ControlPlane) -> list[str]:
+    def differences(self, super_cluster: RecordingApiserver) -> list[str]:
         """What is not as it should be at rest, on either side."""
         target = f"{self.plane.key}-{NAMESPACE}"
         own = {key[1]: each for key, each in self.plane.objects(CONFIG_MAPS, NAMESPACE).items()}

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from daemonkit.kube.resources import CONFIG_MAPS, PODS, SERVICES
-from tests.functional.syncer.clusters import ControlPlane, SyncedClusters, synced_clusters
+from tests.functional.syncer.clusters import RecordingApiserver, SyncedClusters, synced_clusters
 
 pytestmark = pytest.mark.functional
 
@@ -16,7 +16,7 @@ SPEC = {
 }
 
 
-async def serve_api_service(clusters: SyncedClusters, tenant: ControlPlane) -> None:
+async def serve_api_service(clusters: SyncedClusters, tenant: RecordingApiserver) -> None:
     """Give the tenant's pods what they wait for: the `kubernetes` Service with a super cluster IP."""
     tenant.create_namespace("default")
     service = {"metadata": {"namespace": "default", "name": "kubernetes"}, "spec": {"ports": [{"port": 443}]}}
@@ -27,7 +27,7 @@ async def serve_api_service(clusters: SyncedClusters, tenant: ControlPlane) -> N
     clusters.super.storage.replace(SERVICES, made | {"spec": {**made["spec"], "clusterIP": "10.0.0.7"}})
 
 
-async def create_pod(clusters: SyncedClusters, tenant: ControlPlane, name: str) -> None:
+async def create_pod(clusters: SyncedClusters, tenant: RecordingApiserver, name: str) -> None:
     tenant.storage.create(PODS, {"metadata": {"namespace": "web", "name": name}, "spec": SPEC})
     await clusters.until(lambda: clusters.super.get(PODS, "acme-web", name))
 

@@ -18,7 +18,7 @@ from syncer.core.sharding import parse_claims, shard_of
 from syncer.sharding.lease_objects import LEASES
 from tenancy import keys
 from tests import waiting
-from tests.functional.syncer.clusters import ControlPlane
+from tests.functional.syncer.clusters import RecordingApiserver
 from tests.functional.syncer.processes import SyncerProcess
 
 pytestmark = pytest.mark.functional
@@ -37,9 +37,9 @@ class ReplicatedSyncer:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self.super = ControlPlane("super")
+        self.super = RecordingApiserver("super")
         self.super.server.authorize = lambda seen: self._note(seen, _tenant_of(seen.namespace))
-        self.tenants = {key: ControlPlane(key) for key in TENANTS}
+        self.tenants = {key: RecordingApiserver(key) for key in TENANTS}
         for key, plane in self.tenants.items():
             plane.server.authorize = lambda seen, key=key: self._note(seen, key)
         self.writes: list[tuple[str, str]] = []
