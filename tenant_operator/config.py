@@ -18,7 +18,7 @@ NAMESPACE = "vcnode-system"
 
 
 @dataclass(frozen=True, slots=True)
-class SuperClusterConfig:
+class SuperClusterSettings:
     kubeconfig_file: Path | None = setting(
         None, doc="of the super cluster's API server; without it the pod's service account"
     )
@@ -65,7 +65,7 @@ class LeaderElectionConfig:
 @dataclass(frozen=True, slots=True)
 class OperatorConfiguration:
     nodes: NodesConfig = setting(doc="vn-agent on the nodes")
-    super_cluster: SuperClusterConfig = field(default_factory=SuperClusterConfig)
+    super_cluster: SuperClusterSettings = field(default_factory=SuperClusterSettings)
     namespace: str = setting(
         NAMESPACE, minimum_length=1, doc="namespace of ConfigMaps and Secrets that ClusterVersions name"
     )

@@ -16,18 +16,20 @@ class OperatorMetrics:
         tasks.add_metric(registry)
         oversized_objects.add_metric(registry)
         self.reconciles = registry.counter(
-            "vcnode_operator_reconciles_total", "Plans of a VirtualCluster, by result.", ("result",)
+            "vcnode_tenantoperator_reconciles_total", "Plans of a VirtualCluster, by result.", ("result",)
         )
         for result in ("settled", "waiting", "failed"):
             self.reconciles.labels(result)
         self.steps = registry.counter(
-            "vcnode_operator_steps_total", "Steps that were carried out, by kind of step.", ("step",)
+            "vcnode_tenantoperator_steps_total", "Steps that were carried out, by kind of step.", ("step",)
         )
         self.failures = registry.counter(
-            "vcnode_operator_failures_total", "Steps that failed and are tried again, by cause.", ("cause",)
+            "vcnode_tenantoperator_failures_total",
+            "Steps that failed and are tried again, by cause.",
+            ("cause",),
         )
         self.ready_seconds = registry.histogram(
-            "vcnode_operator_ready_seconds",
+            "vcnode_tenantoperator_ready_seconds",
             "From the creation of a VirtualCluster to its first condition Ready.",
             _SECONDS,
         )

@@ -11,7 +11,14 @@ from tenant_operator.model.virtual_cluster import Condition
 
 # Reasons of vc-syncer's conditions by which a tenant is not synced.
 _SYNCER_PROBLEMS = frozenset(
-    {"NotReachable", "CredentialsUnusable", "ClusterKeyRefused", "ClusterKeyTaken", "OutOfMemory", "KeysOverlap"}
+    {
+        "NotReachable",
+        "CredentialsUnusable",
+        "ClusterKeyRefused",
+        "ClusterKeyTaken",
+        "OutOfMemory",
+        "KeysOverlap",
+    }
 )
 
 

@@ -62,9 +62,7 @@ def unknown(type_: ConditionType, reason: str, message: str) -> Finding:
     return Finding(type_, ConditionStatus.UNKNOWN, reason, message)
 
 
-def merged(
-    before: Sequence[Condition], findings: Iterable[Finding], now: float
-) -> list[Condition]:
+def merged(before: Sequence[Condition], findings: Iterable[Finding], now: float) -> list[Condition]:
     """The conditions with these in the place of those of their types."""
     known = {each.type: each for each in before if each.type}
     found: list[Condition] = []

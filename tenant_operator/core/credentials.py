@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from tenant_operator.core.live import LiveObject
 from tenant_operator.core.observed import Observed
-from tenant_operator.core.plan import Draft, Settings
+from tenant_operator.core.plan import PlanBuilder, Settings
 from tenant_operator.core.steps import GenerateKeys, IssueAuthority, IssueLeaf
 from tenant_operator.core.writes import apply_if_needed
 from tenant_operator.model import names
@@ -21,48 +21,46 @@ GENERATED = (names.SERVICE_ACCOUNT_KEYS, names.ENCRYPTION_CONFIG)
 
 
 def settle(
-    draft: Draft,
+    builder: PlanBuilder,
     observed: Observed,
     control_plane: ControlPlane,
     addresses: Sequence[str],
     settings: Settings,
 ) -> bool:
     """Make what is missing or due. Returns whether all is there that workloads mount."""
-    found = _authorities(draft, observed, control_plane)
+    found = _authorities(builder, observed, control_plane)
     for name in GENERATED:
         if observed.live("Secret", control_plane.key, name) is None:
-            draft.steps.append(GenerateKeys(Ref("Secret", control_plane.key, name), control_plane.labels))
+            builder.steps.append(GenerateKeys(Ref("Secret", control_plane.key, name), control_plane.labels))
     if len(found) < len(catalog.AUTHORITIES):
-        draft.wait(f"authorities of {control_plane.key}")
+        builder.wait(f"authorities of {control_plane.key}")
         return False
     bundles = authorities_map(control_plane, found, settings)
-    apply_if_needed(draft, observed.objects.get(ref_of(bundles)), bundles)
-    missing = _leaves(draft, observed, control_plane, found, addresses, bundles["data"])
+    apply_if_needed(builder, observed.objects.get(ref_of(bundles)), bundles)
+    missing = _leaves(builder, observed, control_plane, found, addresses, bundles["data"])
     leaf = observed.live("Secret", control_plane.key, names.API_SERVER_KUBELET_CLIENT)
     if leaf is not None:
         for manifest in registration(control_plane, found[names.KUBELET_CLIENT_CA], leaf):
-            apply_if_needed(draft, observed.objects.get(ref_of(manifest)), manifest)
+            apply_if_needed(builder, observed.objects.get(ref_of(manifest)), manifest)
     if missing:
-        draft.wait(f"Secret {control_plane.key}/{missing[0].secret}")
+        builder.wait(f"Secret {control_plane.key}/{missing[0].secret}")
     return not missing
 
 
-def _authorities(draft: Draft, observed: Observed, control_plane: ControlPlane) -> Mapping[str, LiveObject]:
+def _authorities(builder: PlanBuilder, observed: Observed, control_plane: ControlPlane) -> Mapping[str, LiveObject]:
     """The Secrets of the authorities that are there, by their names; missing ones are made."""
     found = {}
     for spec in catalog.authorities(control_plane):
         live = observed.live("Secret", control_plane.key, spec.secret)
         if live is None:
-            draft.steps.append(
-                IssueAuthority(spec, control_plane.key, control_plane.labels)
-            )
+            builder.steps.append(IssueAuthority(spec, control_plane.key, control_plane.labels))
         else:
             found[spec.secret] = live
     return found
 
 
 def _leaves(
-    draft: Draft,
+    builder: PlanBuilder,
     observed: Observed,
     control_plane: ControlPlane,
     found: Mapping[str, LiveObject],
@@ -81,7 +79,7 @@ def _leaves(
             missing.append(spec)
         ref = Ref("Secret", control_plane.key, spec.authority)
         if live is None:
-            draft.steps.append(IssueLeaf(spec, ref, control_plane.labels, digest, bundle))
+            builder.steps.append(IssueLeaf(spec, ref, control_plane.labels, digest, bundle))
     return missing
 
 
@@ -97,7 +95,8 @@ def authorities_map(
 
 
 def trusted(live: LiveObject) -> bytes:
-    """The certificates of an authority that its consumers trust now: during a rotation, the next one's too."""
+    """The certificates of an authority that its consumers trust now: during a rotation, the next one's
+    too."""
     return bundle_of(live.certificates.get(key, b"") for key in ("tls.crt", "next.crt", "previous.crt"))
 
 

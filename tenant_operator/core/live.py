@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The operator's own objects as they are in the super cluster, and whether each is as it should be.
 
-Of a Secret only digests and certificates are kept, never a key. The rest is kept compressed: a thousand tenants have
+Of a Secret only digests and certificates are kept, never a key. The rest is kept compressed: a thousand
+tenants have
 thirty thousand objects.
 """
 
@@ -37,7 +38,8 @@ class LiveMeta(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class LiveObject(msgspec.Struct, frozen=True):
-    """One object. `digests` are of a Secret's or ConfigMap's values, `certificates` what is public of a Secret."""
+    """One object. `digests` are of a Secret's or ConfigMap's values, `certificates` what is public of a
+    Secret."""
 
     metadata: LiveMeta
     body: bytes = b""
@@ -61,7 +63,7 @@ class _SecretShape(msgspec.Struct, frozen=True):
     data: dict[str, bytes] = {}
 
 
-class _Shape(msgspec.Struct, frozen=True):
+class _HeadOnly(msgspec.Struct, frozen=True):
     metadata: LiveMeta
 
 
@@ -98,7 +100,8 @@ def _compressed(value: Object) -> bytes:
 
 
 def contains(live: Any, desired: Any) -> bool:
-    """Whether a value as the API server has it has all that is desired; it fills in defaults, and may have more.
+    """Whether a value as the API server has it has all that is desired; it fills in defaults, and may have
+    more.
 
     Lists of objects with a `name` are compared by name, as server-side apply merges them; others by place.
     """
@@ -120,7 +123,9 @@ def contains(live: Any, desired: Any) -> bool:
 
 def _is_empty(value: object) -> bool:
     """What the API server leaves out, as it is a type's zero."""
-    return value is None or value is False or value in ("", 0) or (isinstance(value, list | dict) and not value)
+    return (
+        value is None or value is False or value in ("", 0) or (isinstance(value, list | dict) and not value)
+    )
 
 
 def is_as_desired(live: LiveObject, desired: Object) -> bool:

@@ -4,21 +4,20 @@
 from tenancy import keys
 from tenant_operator.core import credentials
 from tenant_operator.core.observed import Observed
-from tenant_operator.core.plan import Draft, Settings
-from tenant_operator.core.steps import Claim, PatchCluster
+from tenant_operator.core.plan import PlanBuilder, Settings
+from tenant_operator.core.steps import ClaimNamespace, PatchCluster
 from tenant_operator.core.workloads import Readiness, readiness_of
 from tenant_operator.core.writes import apply_all, apply_if_needed
 from tenant_operator.model import names
-from tenant_operator.model.control_plane import ControlPlane, Inputs
+from tenant_operator.model.control_plane import ControlPlane, ManifestInputs
 from tenant_operator.model.objects import Object, ref_of
 from tenant_operator.provisioners.native.manifests import DATASTORE
 from tenant_operator.provisioners.native.manifests import groups as native_groups
 
 FINALIZER = "vcnode.io/vc-operator"
-STORE_FORMED = "vcnode.io/store-formed"
 
 
-def claim(draft: Draft, observed: Observed, control_plane: ControlPlane) -> bool:
+def claim(builder: PlanBuilder, observed: Observed, control_plane: ControlPlane) -> bool:
     """The finalizer, before anything is made, and the root namespace. Returns whether both are there."""
     meta = observed.virtual_cluster.metadata
     if FINALIZER not in meta.finalizers:
@@ -28,19 +27,19 @@ def claim(draft: Draft, observed: Observed, control_plane: ControlPlane) -> bool
                 "finalizers": [*meta.finalizers, FINALIZER],
             }
         }
-        draft.steps.append(PatchCluster(patch))
-        draft.wait(f"finalizer of VirtualCluster {meta.namespace}/{meta.name}")
+        builder.steps.append(PatchCluster(patch))
+        builder.wait(f"finalizer of VirtualCluster {meta.namespace}/{meta.name}")
         return False
     manifest = root_namespace(control_plane)
     live = observed.live("Namespace", "", control_plane.key)
     if live is None:
-        draft.steps.append(Claim(manifest))
-        draft.wait(f"Namespace {control_plane.key}")
+        builder.steps.append(ClaimNamespace(manifest))
+        builder.wait(f"Namespace {control_plane.key}")
         return False
     if live.is_ending:
-        draft.wait(f"end of Namespace {control_plane.key}, which is being deleted")
+        builder.wait(f"end of Namespace {control_plane.key}, which is being deleted")
         return False
-    apply_if_needed(draft, live, manifest)
+    apply_if_needed(builder, live, manifest)
     return True
 
 
@@ -70,34 +69,35 @@ def service_addresses(observed: Observed, control_plane: ControlPlane) -> tuple[
     return tuple(each for each in spec.get("clusterIPs") or () if each and each != "None")
 
 
-def stages(draft: Draft, observed: Observed, control_plane: ControlPlane, settings: Settings) -> None:
+def stages(builder: PlanBuilder, observed: Observed, control_plane: ControlPlane, settings: Settings) -> None:
     """All steps that can be taken now, up to the first object that must be waited for."""
-    if not claim(draft, observed, control_plane):
+    if not claim(builder, observed, control_plane):
         return
     addresses = service_addresses(observed, control_plane)
-    inputs = Inputs(
+    inputs = ManifestInputs(
         service_addresses=addresses,
         digests=credentials.digests(observed, control_plane),
         vn_agent_port=settings.vn_agent_port,
         node_cidrs=settings.node_cidrs,
         operator_namespace=settings.namespace,
-        has_formed_store=_has_formed_store(observed, control_plane),
+        has_started_store=_has_started_store(observed, control_plane),
     )
     groups = native_groups(control_plane, inputs)
     network, rest = groups[0], groups[1:]
-    apply_all(draft, observed, network.manifests)
+    apply_all(builder, observed, network.manifests)
     if not addresses:
-        draft.wait(f"cluster IP of Service {control_plane.key}/{names.API_SERVER_SERVICE}")
+        builder.wait(f"cluster IP of Service {control_plane.key}/{names.API_SERVER_SERVICE}")
         return
-    if not credentials.settle(draft, observed, control_plane, addresses, settings):
+    if not credentials.settle(builder, observed, control_plane, addresses, settings):
         return
     is_first = observed.live("Deployment", control_plane.key, names.API_SERVER) is None
     for group in rest:
-        apply_all(draft, observed, group.manifests)
+        apply_all(builder, observed, group.manifests)
         behind = [each for each in _readiness(observed, group.manifests) if not each.is_settled]
         if behind and group.waits:
-            draft.wait(behind[0].sentence)
-            # A first API server waits for its store itself, for a minute (kube-apiserver, preflight): its pod is
+            builder.wait(behind[0].sentence)
+            # A first API server waits for its store itself, for a minute (kube-apiserver, preflight): its
+            # pod is
             # scheduled meanwhile.
             if not (is_first and group.name == DATASTORE):
                 return
@@ -113,7 +113,11 @@ def _readiness(observed: Observed, manifests: tuple[Object, ...]) -> list[Readin
     ]
 
 
-def _has_formed_store(observed: Observed, control_plane: ControlPlane) -> bool:
-    """Whether all members of its store were ready once: a member that is lost joins what is there."""
-    live = observed.live("StatefulSet", control_plane.key, names.ETCD)
-    return live is not None and live.metadata.annotations.get(STORE_FORMED) == "true"
+def _has_started_store(observed: Observed, control_plane: ControlPlane) -> bool:
+    """Whether all members of its store were ready once: from then on a lost one joins those that are
+    there."""
+    known = observed.live("ConfigMap", control_plane.key, names.ETCD_CONFIG)
+    if known is not None and "existing" in known.value["data"].values():
+        return True
+    store = readiness_of(names.ETCD, observed.live("StatefulSet", control_plane.key, names.ETCD))
+    return store.is_settled and store.desired > 0

@@ -4,8 +4,8 @@
 import msgspec
 
 from tenant_operator.core.conditions import Finding
-from tenant_operator.core.probes import Probe
-from tenant_operator.core.steps import Step
+from tenant_operator.core.probes import TenantProbe
+from tenant_operator.core.steps import OperatorStep
 from tenant_operator.model.objects import Object
 
 
@@ -22,15 +22,16 @@ class Settings(msgspec.Struct, frozen=True):
     """What each tenant has before it is served: rights of vc-syncer and of its administrators."""
 
 
-class Plan(msgspec.Struct, frozen=True):
+class TenantPlan(msgspec.Struct, frozen=True):
     """`steps` in this order; those after one that fails are not taken.
 
-    `waits_for` names the one object that the next step needs; empty if nothing is to be done. `check_again_s`: plan
+    `waits_for` names the one object that the next step needs; empty if nothing is to be done.
+    `check_again_s`: plan
     again after this time, though nothing changed. Fields of the status that are None stay as they are.
     """
 
-    steps: tuple[Step, ...] = ()
-    probes: tuple[Probe, ...] = ()
+    steps: tuple[OperatorStep, ...] = ()
+    probes: tuple[TenantProbe, ...] = ()
     findings: tuple[Finding, ...] = ()
     waits_for: str = ""
     check_again_s: float | None = None
@@ -41,12 +42,12 @@ class Plan(msgspec.Struct, frozen=True):
     kubernetes_version: str | None = None
 
 
-class Draft:
+class PlanBuilder:
     """A plan that is being made: each stage adds to it, and the first that has to wait ends it."""
 
     def __init__(self) -> None:
-        self.steps: list[Step] = []
-        self.probes: list[Probe] = []
+        self.steps: list[OperatorStep] = []
+        self.probes: list[TenantProbe] = []
         self.findings: list[Finding] = []
         self.waits_for = ""
         self.check_again_s: float | None = None
@@ -56,6 +57,6 @@ class Draft:
         self.waits_for = self.waits_for or what
 
     def look_again(self, seconds: float) -> None:
-        """Plan again by then at the latest."""
+        """TenantPlan again by then at the latest."""
         known = self.check_again_s
         self.check_again_s = seconds if known is None else min(known, seconds)

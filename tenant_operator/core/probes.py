@@ -40,4 +40,4 @@ class NodesProbe(msgspec.Struct, frozen=True):
         return "nodes"
 
 
-Probe = ReadyzProbe | SyncerProbe | NodesProbe
+TenantProbe = ReadyzProbe | SyncerProbe | NodesProbe

@@ -12,11 +12,11 @@ from tenant_operator.core.conditions import (
     merged,
 )
 from tenant_operator.core.observed import Failed, Observed
-from tenant_operator.core.plan import Plan
+from tenant_operator.core.plan import TenantPlan
 from tenant_operator.model.objects import Object
 
 
-def status_patch(observed: Observed, plan: Plan, failures: tuple[Failed, ...]) -> Object | None:
+def status_patch(observed: Observed, plan: TenantPlan, failures: tuple[Failed, ...]) -> Object | None:
     """None if the status is as it should be. A step that failed stands in condition Ready."""
     cluster = observed.virtual_cluster
     findings = with_failure(plan.findings, failures)
@@ -53,7 +53,9 @@ def with_failure(findings: tuple[Finding, ...], failures: tuple[Failed, ...]) ->
     if not failures:
         return findings
     first = failures[0]
-    failed = Finding(ConditionType.READY, ConditionStatus.FALSE, first.reason, f"{first.ref}: {first.message}")
+    failed = Finding(
+        ConditionType.READY, ConditionStatus.FALSE, first.reason, f"{first.ref}: {first.message}"
+    )
     return (failed, *(each for each in findings if each.type is not ConditionType.READY))
 
 

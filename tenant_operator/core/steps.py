@@ -13,7 +13,7 @@ class Apply(msgspec.Struct, frozen=True):
     manifest: Object
 
 
-class Claim(msgspec.Struct, frozen=True):
+class ClaimNamespace(msgspec.Struct, frozen=True):
     """Create the root namespace. One of that name which is there and another's is left as it is."""
 
     manifest: Object
@@ -37,7 +37,8 @@ class IssueAuthority(msgspec.Struct, frozen=True):
 class IssueLeaf(msgspec.Struct, frozen=True):
     """Issue a certificate into its Secret.
 
-    `digest` is of what it is issued for, `bundle_pem` what a kubeconfig trusts, `version` that of the Secret which is
+    `digest` is of what it is issued for, `bundle_pem` what a kubeconfig trusts, `version` that of the
+    Secret which is
     replaced; empty where there is none.
     """
 
@@ -50,7 +51,8 @@ class IssueLeaf(msgspec.Struct, frozen=True):
 
 
 class GenerateKeys(msgspec.Struct, frozen=True):
-    """Make a Secret with a random key, which does not exist: of service accounts, or for encryption at rest."""
+    """Make a Secret with a random key, which does not exist: of service accounts, or for encryption at
+    rest."""
 
     secret: Ref
     labels: dict[str, str]
@@ -62,11 +64,13 @@ class PatchCluster(msgspec.Struct, frozen=True):
     patch: Object
 
 
-class LayDefaults(msgspec.Struct, frozen=True):
+class ApplyDefaults(msgspec.Struct, frozen=True):
     """Have the tenant's API server take objects, in this order, by a Secret's kubeconfig."""
 
     credential: Ref
     manifests: tuple[Object, ...]
 
 
-Step = Apply | Claim | Remove | IssueAuthority | IssueLeaf | GenerateKeys | PatchCluster | LayDefaults
+OperatorStep = (
+    Apply | ClaimNamespace | Remove | IssueAuthority | IssueLeaf | GenerateKeys | PatchCluster | ApplyDefaults
+)

@@ -8,9 +8,9 @@ from tenant_operator.core import availability, native
 from tenant_operator.core.conditions import ConditionType, Finding, fails, unknown
 from tenant_operator.core.live import is_as_desired
 from tenant_operator.core.observed import Observed
-from tenant_operator.core.plan import Draft, Plan, Settings
+from tenant_operator.core.plan import PlanBuilder, Settings, TenantPlan
 from tenant_operator.core.probes import NodesProbe, ReadyzProbe, SyncerProbe
-from tenant_operator.core.steps import Apply, LayDefaults
+from tenant_operator.core.steps import Apply, ApplyDefaults
 from tenant_operator.core.workloads import workloads
 from tenant_operator.model import names
 from tenant_operator.model.cluster_version import Release
@@ -30,20 +30,20 @@ _AWAITED_S = 1.0
 RUNNING, UPDATING, PENDING = "Running", "Updating", "Pending"
 
 
-def plan(observed: Observed, settings: Settings) -> Plan:
+def plan(observed: Observed, settings: Settings) -> TenantPlan:
     """The next steps, with the status that goes with them."""
-    if _is_of_another(observed.virtual_cluster):
-        return Plan()
+    if _is_foreign(observed.virtual_cluster):
+        return TenantPlan()
     resolved = _resolved(observed, settings)
     if isinstance(resolved, SpecProblem):
         message = f"{resolved.field}: {resolved.message}; {resolved.remedy}"
-        return Plan(findings=(fails(ConditionType.READY, resolved.reason, message),), waits_for=message)
-    draft = Draft()
-    native.stages(draft, observed, resolved, settings)
-    return _completed(draft, observed, resolved, settings)
+        return TenantPlan(findings=(fails(ConditionType.READY, resolved.reason, message),), waits_for=message)
+    builder = PlanBuilder()
+    native.stages(builder, observed, resolved, settings)
+    return _completed(builder, observed, resolved, settings)
 
 
-def _is_of_another(cluster: VirtualCluster) -> bool:
+def _is_foreign(cluster: VirtualCluster) -> bool:
     """Whether another provisioner has made its control plane, as upstream's does: it is left as it is."""
     is_served = cluster.status.phase in (RUNNING, UPDATING)
     return is_served and native.FINALIZER not in cluster.metadata.finalizers
@@ -67,8 +67,8 @@ def _resolved(observed: Observed, settings: Settings) -> ControlPlane | SpecProb
 
 
 def _completed(
-    draft: Draft, observed: Observed, control_plane: ControlPlane, settings: Settings
-) -> Plan:
+    builder: PlanBuilder, observed: Observed, control_plane: ControlPlane, settings: Settings
+) -> TenantPlan:
     """The plan with its conditions, phase and probes."""
     cluster = observed.virtual_cluster
     parts = workloads(observed, control_plane)
@@ -77,13 +77,13 @@ def _completed(
     endpoint = server_url(addresses[0]) if addresses else ""
     is_running = cluster.status.phase == RUNNING
     if available.is_true:
-        _ask(draft, observed, control_plane, settings, endpoint, is_running=is_running)
+        _ask(builder, observed, control_plane, settings, endpoint, is_running=is_running)
     readyz = observed.probes.get("readyz")
     if not is_running and readyz is not None and not readyz.is_ok and available.is_true:
         available = unknown(ConditionType.CONTROL_PLANE_AVAILABLE, "NotReachable", readyz.detail)
     if available.is_true and (is_running or (readyz is not None and readyz.is_ok)):
-        _lay_rights(draft, observed, control_plane, settings)
-    has_rights = observed.live("ConfigMap", control_plane.key, names.LAID_DEFAULTS) is not None
+        _apply_rights(builder, observed, control_plane, settings)
+    has_rights = observed.live("ConfigMap", control_plane.key, names.APPLIED_DEFAULTS) is not None
     is_served = is_running or (available.is_true and has_rights)
     findings: list[Finding] = [
         available,
@@ -92,13 +92,13 @@ def _completed(
     ]
     findings.insert(0, availability.ready(findings))
     if not findings[0].is_true:
-        draft.wait(findings[0].message)
-    return Plan(
-        steps=tuple(draft.steps),
-        probes=tuple(draft.probes),
+        builder.wait(findings[0].message)
+    return TenantPlan(
+        steps=tuple(builder.steps),
+        probes=tuple(builder.probes),
         findings=tuple(findings),
-        waits_for=draft.waits_for,
-        check_again_s=draft.check_again_s,
+        waits_for=builder.waits_for,
+        check_again_s=builder.check_again_s,
         phase=RUNNING if is_served else PENDING,
         key=control_plane.key,
         endpoint=endpoint,
@@ -107,28 +107,28 @@ def _completed(
     )
 
 
-def _lay_rights(draft: Draft, observed: Observed, control_plane: ControlPlane, settings: Settings) -> None:
+def _apply_rights(builder: PlanBuilder, observed: Observed, control_plane: ControlPlane, settings: Settings) -> None:
     """Before the tenant is served: without its rights vc-syncer would report that it is refused."""
     digest = digest_of(msgspec.json.encode(settings.rights))
     laid = {
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": {
-            "name": names.LAID_DEFAULTS,
+            "name": names.APPLIED_DEFAULTS,
             "namespace": control_plane.key,
             "labels": control_plane.labels,
         },
         "data": {"rights": digest},
     }
-    live = observed.live("ConfigMap", control_plane.key, names.LAID_DEFAULTS)
+    live = observed.live("ConfigMap", control_plane.key, names.APPLIED_DEFAULTS)
     if live is None or not is_as_desired(live, laid):
         credential = Ref("Secret", control_plane.key, names.OPERATOR_CLIENT)
-        draft.steps += [LayDefaults(credential, settings.rights), Apply(laid)]
-        draft.wait(f"rights of vc-syncer in the tenant of {control_plane.key}")
+        builder.steps += [ApplyDefaults(credential, settings.rights), Apply(laid)]
+        builder.wait(f"rights of vc-syncer in the tenant of {control_plane.key}")
 
 
 def _ask(
-    draft: Draft,
+    builder: PlanBuilder,
     observed: Observed,
     control_plane: ControlPlane,
     settings: Settings,
@@ -138,22 +138,22 @@ def _ask(
 ) -> None:
     """Ask what no watch shows."""
     authority = observed.live("Secret", control_plane.key, names.CLUSTER_CA)
-    wanted: list[ReadyzProbe | SyncerProbe | NodesProbe] = []
+    desired: list[ReadyzProbe | SyncerProbe | NodesProbe] = []
     if authority is not None and not is_running:
-        wanted.append(ReadyzProbe(endpoint, authority.certificates["tls.crt"]))
+        desired.append(ReadyzProbe(endpoint, authority.certificates["tls.crt"]))
     if is_running:
         default = tenancy_names.super_namespace(control_plane.key, "default")
         if isinstance(default, str):
-            wanted.append(SyncerProbe(default, control_plane.uid))
-        wanted.append(
+            desired.append(SyncerProbe(default, control_plane.uid))
+        desired.append(
             NodesProbe(
                 Ref("Secret", control_plane.key, names.API_SERVER_KUBELET_CLIENT),
                 settings.vn_agent_port,
                 settings.vn_agent_authority_pem,
             )
         )
-    for each in wanted:
+    for each in desired:
         if availability.is_due(observed, each.name, _SETTLED_S, _AWAITED_S):
-            draft.probes.append(each)
-    is_well = all((found := observed.probes.get(each.name)) is not None and found.is_ok for each in wanted)
-    draft.look_again(_SETTLED_S if is_well else _AWAITED_S)
+            builder.probes.append(each)
+    is_well = all((found := observed.probes.get(each.name)) is not None and found.is_ok for each in desired)
+    builder.look_again(_SETTLED_S if is_well else _AWAITED_S)

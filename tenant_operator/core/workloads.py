@@ -14,7 +14,7 @@ class Readiness(msgspec.Struct, frozen=True):
     """Of one workload: how many replicas it should have, has ready, and has ready of its current template."""
 
     name: str
-    wanted: int = 0
+    desired: int = 0
     ready: int = 0
     updated: int = 0
     exists: bool = False
@@ -23,12 +23,12 @@ class Readiness(msgspec.Struct, frozen=True):
     @property
     def is_settled(self) -> bool:
         """All replicas run the current template and are ready."""
-        return self.exists and self.is_observed and self.ready >= self.wanted and self.updated >= self.wanted
+        return self.exists and self.is_observed and self.ready >= self.desired and self.updated >= self.desired
 
     @property
     def is_available(self) -> bool:
         """Enough replicas are ready to serve: one, or of a store the majority."""
-        least = self.wanted // 2 + 1 if self.name == names.ETCD else min(self.wanted, 1)
+        least = self.desired // 2 + 1 if self.name == names.ETCD else min(self.desired, 1)
         return self.exists and self.ready >= least
 
     @property
@@ -36,7 +36,7 @@ class Readiness(msgspec.Struct, frozen=True):
         """For a condition's message."""
         if not self.exists:
             return f"{self.name} does not exist yet"
-        return f"{self.name} has {self.ready} of {self.wanted} replicas ready"
+        return f"{self.name} has {self.ready} of {self.desired} replicas ready"
 
 
 def readiness_of(name: str, live: LiveObject | None) -> Readiness:
@@ -48,7 +48,7 @@ def readiness_of(name: str, live: LiveObject | None) -> Readiness:
     generation = value["metadata"].get("generation", 0)
     return Readiness(
         name,
-        wanted=int(spec.get("replicas", 1)),
+        desired=int(spec.get("replicas", 1)),
         ready=int(status.get("readyReplicas", 0)),
         updated=int(status.get("updatedReplicas", 0)),
         exists=True,

@@ -5,18 +5,18 @@ from collections.abc import Iterable
 
 from tenant_operator.core.live import LiveObject, is_as_desired
 from tenant_operator.core.observed import Observed
-from tenant_operator.core.plan import Draft
+from tenant_operator.core.plan import PlanBuilder
 from tenant_operator.core.steps import Apply
 from tenant_operator.model.objects import Object, ref_of
 
 
-def apply_if_needed(draft: Draft, live: LiveObject | None, manifest: Object) -> None:
+def apply_if_needed(builder: PlanBuilder, live: LiveObject | None, manifest: Object) -> None:
     """Apply an object unless it is as it should be."""
     if live is None or not is_as_desired(live, manifest):
-        draft.steps.append(Apply(manifest))
+        builder.steps.append(Apply(manifest))
 
 
-def apply_all(draft: Draft, observed: Observed, manifests: Iterable[Object]) -> None:
+def apply_all(builder: PlanBuilder, observed: Observed, manifests: Iterable[Object]) -> None:
     """Apply those that are not as they should be."""
     for each in manifests:
-        apply_if_needed(draft, observed.objects.get(ref_of(each)), each)
+        apply_if_needed(builder, observed.objects.get(ref_of(each)), each)

@@ -3,12 +3,12 @@
 
 from tenant_operator.datastores.etcd import etcd
 from tenant_operator.datastores.port import Datastore
-from tenant_operator.model.control_plane import ControlPlane, Inputs
+from tenant_operator.model.control_plane import ControlPlane, ManifestInputs
 
 _KINDS = {"etcd": etcd}
 
 
-def datastore_of(control_plane: ControlPlane, inputs: Inputs) -> Datastore:
+def datastore_of(control_plane: ControlPlane, inputs: ManifestInputs) -> Datastore:
     """The datastore that the ClusterVersion names."""
     kind = control_plane.release.datastore.type
     if kind in _KINDS:

@@ -8,7 +8,7 @@ controller manager sign any client certificate of the cluster's authority.
 
 from tenant_operator.datastores.port import Datastore
 from tenant_operator.model import names, network_rules, pods
-from tenant_operator.model.control_plane import ControlPlane, Inputs
+from tenant_operator.model.control_plane import ControlPlane, ManifestInputs
 from tenant_operator.model.objects import Object
 
 _METRICS_PORT = 2381
@@ -21,7 +21,7 @@ _GRACE_S = 30
 _FILES_TO_QUOTA = 3
 
 
-def etcd(control_plane: ControlPlane, inputs: Inputs) -> Datastore:
+def etcd(control_plane: ControlPlane, inputs: ManifestInputs) -> Datastore:
     """The default datastore."""
     files = (pods.key_pair(names.API_SERVER_ETCD_CLIENT), pods.authorities(names.ETCD_BUNDLE))
     pair, authority = files
@@ -53,7 +53,7 @@ def _members(control_plane: ControlPlane) -> list[str]:
     return [f"{names.ETCD}-{index}.{where}" for index in range(control_plane.size.etcd.replicas)]
 
 
-def _policy(control_plane: ControlPlane, inputs: Inputs) -> Object:
+def _policy(control_plane: ControlPlane, inputs: ManifestInputs) -> Object:
     """Clients are its API server and jobs for backups; members reach each other by their names."""
     clients = [network_rules.component(each) for each in (names.API_SERVER, names.BACKUP)]
     members = [network_rules.component(names.ETCD)]
@@ -87,7 +87,7 @@ def _service(control_plane: ControlPlane) -> Object:
     }
 
 
-def _config(control_plane: ControlPlane, inputs: Inputs) -> Object:
+def _config(control_plane: ControlPlane, inputs: ManifestInputs) -> Object:
     """Read at a pod's start, so that a change of it restarts no member.
 
     `new` makes an empty cluster. Once all members were ready, a member that has lost its volume must join the
@@ -104,7 +104,7 @@ def _config(control_plane: ControlPlane, inputs: Inputs) -> Object:
     }
 
 
-def _stateful_set(control_plane: ControlPlane, inputs: Inputs) -> Object:
+def _stateful_set(control_plane: ControlPlane, inputs: ManifestInputs) -> Object:
     datastore = control_plane.release.datastore
     is_deleted = control_plane.volumes == "Delete"
     volumes = [pods.files_volume(_FILES)]

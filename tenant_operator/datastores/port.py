@@ -11,7 +11,7 @@ class Datastore(msgspec.Struct, frozen=True):
     """A way to keep objects, resolved for one control plane.
 
     `problem`: why a control plane may not be made with it; empty if it may.
-    `apiserver_digests`: keys of `Inputs.digests` of files that the API server reads once.
+    `apiserver_digests`: keys of `ManifestInputs.digests` of files that the API server reads once.
     `volumes` and `mounts`: of the API server's pod and container, beside its files.
     `sidecars`: containers that start before the API server and end after it.
     `apiserver_egress`: rules of the API server's NetworkPolicy; `policies`: NetworkPolicies of its own pods.

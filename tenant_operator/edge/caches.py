@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The watches of the super cluster: VirtualClusters, ClusterVersions, and what the operator has made for each.
+"""The watches of the super cluster: VirtualClusters, ClusterVersions, and what the operator has made for
+each.
 
 One watch of a kind serves all tenants. Nothing in a tenant is watched.
 """
@@ -32,7 +33,8 @@ _PARSERS: Mapping[str, Callable[[msgspec.Raw | bytes], LiveObject]] = {
 
 
 class SuperClusterCaches:
-    """`cluster_changed` is called with the VirtualCluster that changed, `owned_changed` with the UID of the one
+    """`cluster_changed` is called with the VirtualCluster that changed, `owned_changed` with the UID of the
+    one
     that owns a changed object, and `versions_changed` after a ClusterVersion changed."""
 
     def __init__(
@@ -44,9 +46,7 @@ class SuperClusterCaches:
     ) -> None:
         self._cluster_changed = cluster_changed
         self._owned_changed = owned_changed
-        self.clusters = Reflector(
-            client, VIRTUAL_CLUSTERS, VirtualCluster, on_change=self._clusters_changed
-        )
+        self.clusters = Reflector(client, VIRTUAL_CLUSTERS, VirtualCluster, on_change=self._clusters_changed)
         self.versions = Reflector(
             client, CLUSTER_VERSIONS, ClusterVersion, on_change=lambda _: versions_changed()
         )
@@ -63,7 +63,9 @@ class SuperClusterCaches:
         self._by_owner: dict[str, dict[Ref, LiveObject]] = {}
 
     @property
-    def reflectors(self) -> Iterable[Reflector[VirtualCluster] | Reflector[ClusterVersion] | Reflector[LiveObject]]:
+    def reflectors(
+        self,
+    ) -> Iterable[Reflector[VirtualCluster] | Reflector[ClusterVersion] | Reflector[LiveObject]]:
         """All watches."""
         return (self.clusters, self.versions, *self._owned.values())
 

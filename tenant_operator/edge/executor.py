@@ -4,7 +4,6 @@
 import base64
 from collections.abc import Callable, Sequence
 
-
 import msgspec
 
 from daemonkit import logs
@@ -14,17 +13,17 @@ from tenancy import keys
 from tenant_operator.core.observed import Failed, Observed
 from tenant_operator.core.steps import (
     Apply,
-    Claim,
+    ClaimNamespace,
     GenerateKeys,
     IssueAuthority,
     IssueLeaf,
-    LayDefaults,
+    ApplyDefaults,
+    OperatorStep,
     PatchCluster,
     Remove,
-    Step,
 )
 from tenant_operator.edge import tenant_client
-from tenant_operator.edge.requests import SuperCluster
+from tenant_operator.edge.requests import SuperClusterWriter
 from tenant_operator.edge.surroundings import ApiClient
 from tenant_operator.edge.tenant_client import TenantClientError
 from tenant_operator.metrics import OperatorMetrics
@@ -50,7 +49,7 @@ class Executor:
 
     def __init__(
         self,
-        super_cluster: SuperCluster,
+        super_cluster: SuperClusterWriter,
         metrics: OperatorMetrics,
         wall: Callable[[], float],
         open_tenant: Callable[[Access], ApiClient],
@@ -61,7 +60,7 @@ class Executor:
         self._open_tenant = open_tenant
 
     async def carry_out(
-        self, observed: Observed, steps: Sequence[Step]
+        self, observed: Observed, steps: Sequence[OperatorStep]
     ) -> tuple[tuple[Failed, ...], dict[Ref, str]]:
         """Returns the step that failed, if one did, and the versions of all objects that were written."""
         written: dict[Ref, str] = {}
@@ -89,11 +88,13 @@ class Executor:
                 written[ref] = found["metadata"].get("resourceVersion", "")
         return (), written
 
-    async def _carry_out(self, step: Step, here: Ref, authorities: dict[Ref, IssuedPair]) -> Object | None:
+    async def _carry_out(
+        self, step: OperatorStep, here: Ref, authorities: dict[Ref, IssuedPair]
+    ) -> Object | None:
         match step:
             case Apply(manifest):
                 return await self._super.apply(manifest)
-            case Claim(manifest):
+            case ClaimNamespace(manifest):
                 return await self._claim(manifest)
             case Remove(ref, uid):
                 await self._super.remove(ref, uid)
@@ -106,8 +107,8 @@ class Executor:
                 return await self._issue_leaf(step, authorities)
             case GenerateKeys():
                 return await self._super.create(_generated(step))
-            case LayDefaults(credential, manifests):
-                await self._lay(credential, manifests)
+            case ApplyDefaults(credential, manifests):
+                await self._apply_defaults(credential, manifests)
                 return None
 
     async def _claim(self, manifest: Object) -> Object:
@@ -156,7 +157,7 @@ class Executor:
         manifest["metadata"]["resourceVersion"] = step.version
         return await self._super.replace(manifest)
 
-    async def _lay(self, credential: Ref, manifests: tuple[Object, ...]) -> None:
+    async def _apply_defaults(self, credential: Ref, manifests: tuple[Object, ...]) -> None:
         try:
             access = tenant_client.access_of(await self._super.get(credential))
         except TenantClientError as error:
@@ -180,7 +181,11 @@ def _generated(step: GenerateKeys) -> Object:
     _, namespace, name = step.secret
     if name == names.SERVICE_ACCOUNT_KEYS:
         pair = issuing.service_account_key()
-        data = {"signing.pem": pair.key_pem, "first.pub": pair.certificate_pem, "verify.pem": pair.certificate_pem}
+        data = {
+            "signing.pem": pair.key_pem,
+            "first.pub": pair.certificate_pem,
+            "verify.pem": pair.certificate_pem,
+        }
     else:
         data = {"config.yaml": _encryption_config(issuing.encryption_key())}
     return issuing.secret_of(namespace, name, data, step.labels, {})
@@ -199,9 +204,9 @@ def _encryption_config(key: str) -> bytes:
     )
 
 
-def _ref_of(step: Step, here: Ref) -> Ref:
+def _ref_of(step: OperatorStep, here: Ref) -> Ref:
     match step:
-        case Apply(manifest) | Claim(manifest):
+        case Apply(manifest) | ClaimNamespace(manifest):
             return ref_of(manifest)
         case Remove(ref):
             return ref
@@ -211,7 +216,7 @@ def _ref_of(step: Step, here: Ref) -> Ref:
             return spec.ref
         case GenerateKeys(secret):
             return secret
-        case PatchCluster() | LayDefaults():
+        case PatchCluster() | ApplyDefaults():
             return here
 
 

@@ -12,9 +12,9 @@ from daemonkit.kube.credentials import CredentialsError
 from daemonkit.kube.kubeconfig import Access
 from tenancy import keys
 from tenant_operator.core.observed import ProbeResult
-from tenant_operator.core.probes import NodesProbe, Probe, ReadyzProbe, SyncerProbe
-from tenant_operator.edge.requests import SuperCluster
-from tenant_operator.edge.surroundings import ApiClient, Surroundings
+from tenant_operator.core.probes import NodesProbe, ReadyzProbe, SyncerProbe, TenantProbe
+from tenant_operator.edge.requests import SuperClusterWriter
+from tenant_operator.edge.surroundings import ApiClient, OperatorSurroundings
 from tenant_operator.model.objects import Object, Ref
 
 # Of one probe as a whole: what does not answer by then does not serve.
@@ -27,12 +27,14 @@ _MAX_LIST_BYTES = 8 << 20
 class Prober:
     """Each result has a sentence for people."""
 
-    def __init__(self, super_cluster: SuperCluster, client: ApiClient, outside: Surroundings) -> None:
+    def __init__(
+        self, super_cluster: SuperClusterWriter, client: ApiClient, outside: OperatorSurroundings
+    ) -> None:
         self._super = super_cluster
         self._client = client
         self._outside = outside
 
-    async def run(self, probe: Probe) -> ProbeResult:
+    async def run(self, probe: TenantProbe) -> ProbeResult:
         """Ask once. What fails is a result."""
         now = self._outside.wall()
         try:
@@ -102,7 +104,9 @@ class Prober:
         if not answers:
             return ProbeResult(is_ok=False, at=now, detail="the super cluster has no node", facts=facts)
         if not silent:
-            return ProbeResult(is_ok=True, at=now, detail=f"vn-agents of {len(answers)} nodes serve it", facts=facts)
+            return ProbeResult(
+                is_ok=True, at=now, detail=f"vn-agents of {len(answers)} nodes serve it", facts=facts
+            )
         first = silent[0]
         detail = f"vn-agent of node {first} does not serve it: {answers[first]}"
         return ProbeResult(is_ok=len(silent) < len(answers), at=now, detail=detail, facts=facts)

@@ -20,7 +20,7 @@ class NotLeaderError(UnreachableError):
     """Another replica leads, or may lead: nothing was sent."""
 
 
-class SuperCluster:
+class SuperClusterWriter:
     """`may_write` is asked right before each write."""
 
     def __init__(self, client: ApiClient, may_write: Callable[[], bool]) -> None:

@@ -59,7 +59,7 @@ def open_tenant(access: Access) -> ApiClient:
     return Client(Credentials(lambda: access), user_agent=OPERATOR, max_idle=1, repeats_writes=True)
 
 
-class Surroundings(msgspec.Struct, frozen=True):
+class OperatorSurroundings(msgspec.Struct, frozen=True):
     """`monotonic` and `wall` are in seconds, `jitter` draws from 0 to 1."""
 
     open_super: Callable[[Path | None, Mapping[str, str]], ApiClient] = open_super

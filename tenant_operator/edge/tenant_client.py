@@ -33,7 +33,8 @@ def access_of(secret: Object | None, key: str = names.KUBECONFIG_KEY) -> Access:
 async def apply_all(
     access: Access, open_client: Callable[[Access], ApiClient], manifests: tuple[Object, ...]
 ) -> None:
-    """Server-side apply of each, in their order. Raises ApiError and UnreachableError for the first that fails."""
+    """Server-side apply of each, in their order. Raises ApiError and UnreachableError for the first that
+    fails."""
     client = open_client(access)
     try:
         for manifest in manifests:

@@ -45,7 +45,7 @@ class ControlPlane(msgspec.Struct, frozen=True):
         return tuple(str(ipaddress.ip_network(cidr)[1]) for cidr in self.service_cidrs)
 
 
-class Inputs(msgspec.Struct, frozen=True):
+class ManifestInputs(msgspec.Struct, frozen=True):
     """What manifests need that is known only once other objects are there.
 
     `digests`: by `NAME` of a Secret or `NAME/KEY` of a ConfigMap, the digest of its content, for what no

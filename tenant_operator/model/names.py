@@ -50,6 +50,7 @@ AUTHORITIES = "authorities"
 SERVICE_ACCOUNT_KEYS = "service-account-keys"
 ENCRYPTION_CONFIG = "encryption-config"
 API_SERVER_CONFIG = "apiserver-config"
+APPLIED_DEFAULTS = "applied-defaults"
 CONTROLLER_MANAGER_CONFIG = "controller-manager-config"
 ETCD_CONFIG = "etcd-config"
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from tenancy import keys
 from tenant_operator.model import names, pods
-from tenant_operator.model.control_plane import ControlPlane, Inputs
+from tenant_operator.model.control_plane import ControlPlane, ManifestInputs
 from tenant_operator.model.objects import Object
 
 _NAMESPACE_NAME = "kubernetes.io/metadata.name"
@@ -74,7 +74,7 @@ def _rule(direction: str, peers: Sequence[Object], ports: Sequence[int]) -> Obje
     return found
 
 
-def dns(inputs: Inputs) -> Object:
+def dns(inputs: ManifestInputs) -> Object:
     """A rule of egress: the super cluster's DNS servers."""
     servers = namespace(names.DNS_NAMESPACE) | {"podSelector": {"matchLabels": {"k8s-app": "kube-dns"}}}
     return {

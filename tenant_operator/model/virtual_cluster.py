@@ -66,7 +66,8 @@ class VirtualClusterSpec(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Condition(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """One of ours has a type; the syncer's have none, and are known by their reason. All values are texts: vc-syncer
+    """One of ours has a type; the syncer's have none, and are known by their reason. All values are texts:
+    vc-syncer
     reads them so."""
 
     type: str = ""

@@ -3,7 +3,7 @@
 
 from typing import NamedTuple, Protocol
 
-from tenant_operator.model.control_plane import ControlPlane, Inputs
+from tenant_operator.model.control_plane import ControlPlane, ManifestInputs
 from tenant_operator.model.objects import Object
 
 
@@ -19,5 +19,5 @@ class Group(NamedTuple):
 
 
 class Provisioner(Protocol):
-    def groups(self, control_plane: ControlPlane, inputs: Inputs) -> tuple[Group, ...]:
+    def groups(self, control_plane: ControlPlane, inputs: ManifestInputs) -> tuple[Group, ...]:
         """All objects of a control plane, in the order in which they are applied."""

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which VirtualCluster is reconciled when: at once after a change, later when a deadline is due or a step failed.
+"""Which VirtualCluster is reconciled when: at once after a change, later when a deadline is due or a step
+failed.
 
 One at a time of each, several at once of all. A change while one is reconciled has it done once more.
 """

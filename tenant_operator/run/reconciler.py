@@ -9,14 +9,14 @@ from daemonkit import logs
 from daemonkit.kube.client import ApiError, UnreachableError
 from daemonkit.kube.resources import Key, is_older
 from tenant_operator.core.observed import Failed, Observed, ProbeResult
-from tenant_operator.core.plan import Plan, Settings
+from tenant_operator.core.plan import Settings, TenantPlan
 from tenant_operator.core.status import status_patch
 from tenant_operator.core.tenant import plan
 from tenant_operator.edge.caches import SuperClusterCaches
 from tenant_operator.edge.executor import Executor
 from tenant_operator.edge.probing import Prober
-from tenant_operator.edge.requests import SuperCluster
-from tenant_operator.edge.surroundings import Surroundings
+from tenant_operator.edge.requests import SuperClusterWriter
+from tenant_operator.edge.surroundings import OperatorSurroundings
 from tenant_operator.metrics import OperatorMetrics
 from tenant_operator.model.objects import Ref
 from tenant_operator.model.virtual_cluster import VirtualCluster
@@ -28,7 +28,7 @@ OBSERVE_S = 5.0
 _log = logs.get(__name__)
 
 
-class TenantMemory(msgspec.Struct):
+class ReconcileState(msgspec.Struct):
     """What a restart loses, and finds again: results of probes, and writes that no watch has shown yet."""
 
     uid: str
@@ -47,12 +47,12 @@ class Reconciler:
         self,
         settings: Settings,
         caches: SuperClusterCaches,
-        super_cluster: SuperCluster,
+        super_cluster: SuperClusterWriter,
         executor: Executor,
         prober: Prober,
         queue: ReconcileQueue,
         metrics: OperatorMetrics,
-        outside: Surroundings,
+        outside: OperatorSurroundings,
     ) -> None:
         self._settings = settings
         self._caches = caches
@@ -62,45 +62,45 @@ class Reconciler:
         self._queue = queue
         self._metrics = metrics
         self._outside = outside
-        self.memories: dict[str, TenantMemory] = {}
+        self.states: dict[str, ReconcileState] = {}
         """By the UID of the VirtualCluster."""
 
     def key_of(self, uid: str) -> Key | None:
         """The VirtualCluster of this UID, if it is known."""
-        memory = self.memories.get(uid)
-        return None if memory is None else memory.key
+        state = self.states.get(uid)
+        return None if state is None else state.key
 
     def note_cluster(self, key: Key) -> None:
         """A VirtualCluster changed, came or went."""
         cluster = self._caches.clusters.objects.get(key)
-        gone = [uid for uid, memory in self.memories.items() if memory.key == key]
+        gone = [uid for uid, state in self.states.items() if state.key == key]
         for uid in gone:
             if cluster is None or cluster.metadata.uid != uid:
-                del self.memories[uid]
+                del self.states[uid]
         if cluster is None:
             self._queue.forget(key)
         else:
             uid = cluster.metadata.uid
-            self.memories.setdefault(uid, TenantMemory(uid, key))
+            self.states.setdefault(uid, ReconcileState(uid, key))
 
     async def reconcile(self, key: Key) -> bool:
         """Take the next steps. Returns whether one failed."""
         cluster = self._caches.clusters.objects.get(key)
-        memory = None if cluster is None else self.memories.get(cluster.metadata.uid)
-        if cluster is None or memory is None:
+        state = None if cluster is None else self.states.get(cluster.metadata.uid)
+        if cluster is None or state is None:
             return False
-        if self._waits_for_watch(memory):
+        if self._waits_for_watch(state):
             self._queue.add_after(key, OBSERVE_S)
             return False
-        observed = self._observed(cluster, memory)
+        observed = self._observed(cluster, state)
         made = plan(observed, self._settings)
-        memory.waits_for = made.waits_for
+        state.waits_for = made.waits_for
         failures, versions = await self._executor.carry_out(observed, made.steps)
-        memory.failures = failures
-        memory.unseen.update(versions)
-        memory.unseen_since = self._outside.monotonic()
+        state.failures = failures
+        state.unseen.update(versions)
+        state.unseen_since = self._outside.monotonic()
         is_written = await self._write_status(key, observed, made, failures)
-        has_news = await self._probe(made, memory)
+        has_news = await self._probe(made, state)
         self._metrics.reconciles.labels(
             "failed" if failures else "waiting" if made.steps or made.waits_for else "settled"
         ).inc()
@@ -110,40 +110,40 @@ class Reconciler:
             self._queue.add_after(key, made.check_again_s)
         return bool(failures) or not is_written
 
-    def _observed(self, cluster: VirtualCluster, memory: TenantMemory) -> Observed:
+    def _observed(self, cluster: VirtualCluster, state: ReconcileState) -> Observed:
         return Observed(
             cluster,
             {each.metadata.name: each for each in self._caches.versions.objects.values()},
             dict(self._caches.of(cluster.metadata.uid)),
             self._outside.wall(),
-            dict(memory.probes),
-            memory.failures,
+            dict(state.probes),
+            state.failures,
         )
 
-    def _waits_for_watch(self, memory: TenantMemory) -> bool:
+    def _waits_for_watch(self, state: ReconcileState) -> bool:
         """Whether a write of ours is not in the caches yet: a plan would repeat it."""
-        for ref, version in list(memory.unseen.items()):
-            live = self._caches.of(memory.uid).get(ref)
+        for ref, version in list(state.unseen.items()):
+            live = self._caches.of(state.uid).get(ref)
             if live is not None and not is_older(live.metadata.resource_version, version):
-                del memory.unseen[ref]
-        if memory.unseen and self._outside.monotonic() - memory.unseen_since >= OBSERVE_S:
-            memory.unseen.clear()
-        return bool(memory.unseen)
+                del state.unseen[ref]
+        if state.unseen and self._outside.monotonic() - state.unseen_since >= OBSERVE_S:
+            state.unseen.clear()
+        return bool(state.unseen)
 
-    async def _probe(self, made: Plan, memory: TenantMemory) -> bool:
+    async def _probe(self, made: TenantPlan, state: ReconcileState) -> bool:
         """Ask what the plan wants to know. Returns whether an answer differs from the last one."""
         if not made.probes:
             return False
         results = await asyncio.gather(*map(self._prober.run, made.probes))
         has_news = False
         for probe, result in zip(made.probes, results, strict=True):
-            before = memory.probes.get(probe.name)
+            before = state.probes.get(probe.name)
             has_news |= before is None or before.is_ok != result.is_ok
-            memory.probes[probe.name] = result
+            state.probes[probe.name] = result
         return has_news
 
     async def _write_status(
-        self, key: Key, observed: Observed, made: Plan, failures: tuple[Failed, ...]
+        self, key: Key, observed: Observed, made: TenantPlan, failures: tuple[Failed, ...]
     ) -> bool:
         """Write what changed of the status. Returns False if that failed."""
         patch = status_patch(observed, made, failures) if made.findings else None

@@ -16,7 +16,7 @@ SUPER_CLUSTER = Hop(
 )
 
 
-class StatusReport:
+class OperatorReport:
     """Reads the state of the parts. `leadership` is a line about who leads, empty without replicas."""
 
     def __init__(
@@ -47,12 +47,12 @@ class StatusReport:
         """The document of `/status`."""
         clusters = self._caches.clusters.objects
         waiting: dict[str, object] = {}
-        for memory in list(self._reconciler.memories.values())[:MAX_SHOWN]:
-            name = "/".join(memory.key)
+        for state in list(self._reconciler.states.values())[:MAX_SHOWN]:
+            name = "/".join(state.key)
             waiting[name] = {
-                "waitsFor": memory.waits_for,
-                "failures": [f"{each.ref}: {each.message}" for each in memory.failures],
-                "probes": {key: each.detail for key, each in memory.probes.items()},
+                "waitsFor": state.waits_for,
+                "failures": [f"{each.ref}: {each.message}" for each in state.failures],
+                "probes": {key: each.detail for key, each in state.probes.items()},
             }
         return {
             "virtualClusters": {"known": len(clusters), "shown": waiting},

@@ -14,13 +14,13 @@ from tenant_operator.edge.builtin_manifests import builtin_manifests
 from tenant_operator.edge.caches import SuperClusterCaches
 from tenant_operator.edge.executor import Executor
 from tenant_operator.edge.probing import Prober
-from tenant_operator.edge.requests import SuperCluster
-from tenant_operator.edge.surroundings import Surroundings
+from tenant_operator.edge.requests import SuperClusterWriter
+from tenant_operator.edge.surroundings import OperatorSurroundings
 from tenant_operator.metrics import OperatorMetrics
 from tenant_operator.model.objects import OPERATOR
 from tenant_operator.run.queue import ReconcileQueue
 from tenant_operator.run.reconciler import Reconciler
-from tenant_operator.run.report import StatusReport
+from tenant_operator.run.report import OperatorReport
 
 # VirtualClusters that are reconciled at once; most of the time each waits for a pod.
 WORKERS = 8
@@ -36,11 +36,11 @@ class OperatorService:
         self,
         config: OperatorConfiguration,
         environment: Mapping[str, str],
-        surroundings: Surroundings | None = None,
+        surroundings: OperatorSurroundings | None = None,
     ) -> None:
         """Build all parts without connecting. Raises CredentialsError for an unusable kubeconfig."""
         self._config = config
-        outside = Surroundings() if surroundings is None else surroundings
+        outside = OperatorSurroundings() if surroundings is None else surroundings
         self._metrics = OperatorMetrics()
         self._shell = DaemonShell(OPERATOR, wall_clock=outside.wall)
         self._tasks = self._shell.tasks
@@ -49,7 +49,7 @@ class OperatorService:
         self._caches = SuperClusterCaches(
             self._client, self._cluster_changed, self._owned_changed, self._add_all
         )
-        super_cluster = SuperCluster(self._client, self._may_write)
+        super_cluster = SuperClusterWriter(self._client, self._may_write)
         self._reconciler = Reconciler(
             settings_of(config),
             self._caches,
@@ -60,7 +60,7 @@ class OperatorService:
             self._metrics,
             outside,
         )
-        self._report = StatusReport(self._caches, self._reconciler, clock=outside.monotonic)
+        self._report = OperatorReport(self._caches, self._reconciler, clock=outside.monotonic)
 
     def _may_write(self) -> bool:
         return True
@@ -79,7 +79,9 @@ class OperatorService:
         self._caches.start(self._tasks)
         for number in range(WORKERS):
             self._tasks.spawn(self._work(), f"worker {number}")
-        await self._shell.announce(READY_WAIT_S, lambda: {"virtual_clusters": len(self._caches.clusters.objects)})
+        await self._shell.announce(
+            READY_WAIT_S, lambda: {"virtual_clusters": len(self._caches.clusters.objects)}
+        )
         await life.stopping.wait()
         await self._shell.end_tasks()
         await self._client.close()

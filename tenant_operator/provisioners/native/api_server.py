@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from tenant_operator.datastores.port import Datastore
 from tenant_operator.model import names, pods
 from tenant_operator.model.cluster_version import ComponentSize
-from tenant_operator.model.control_plane import ControlPlane, Inputs
+from tenant_operator.model.control_plane import ControlPlane, ManifestInputs
 from tenant_operator.model.objects import Object
 from tenant_operator.model.pods import Files
 
@@ -71,7 +71,7 @@ def _health_rules() -> list[Object]:
     ]
 
 
-def deployment(control_plane: ControlPlane, inputs: Inputs, datastore: Datastore) -> Object:
+def deployment(control_plane: ControlPlane, inputs: ManifestInputs, datastore: Datastore) -> Object:
     """Surges by one: the new one is ready before an old one ends."""
     size = control_plane.size.api_server
     files = (*_own_files(control_plane), *datastore.apiserver_files)
@@ -115,7 +115,7 @@ def has_signer(control_plane: ControlPlane) -> bool:
     return control_plane.release.images.signer != "" and control_plane.release.version >= _SIGNER_SINCE
 
 
-def _digest(control_plane: ControlPlane, inputs: Inputs, datastore: Datastore) -> str:
+def _digest(control_plane: ControlPlane, inputs: ManifestInputs, datastore: Datastore) -> str:
     parts = [inputs.digests.get(each, "") for each in (_KUBELET_BUNDLE, *datastore.apiserver_digests)]
     if not has_signer(control_plane):
         parts.append(inputs.digests.get(names.SERVICE_ACCOUNT_KEYS, ""))
@@ -129,7 +129,7 @@ _KUBELET_CLIENT = pods.key_pair(names.API_SERVER_KUBELET_CLIENT)
 _FRONT_PROXY = pods.key_pair(names.FRONT_PROXY_CLIENT)
 _BUNDLES = pods.authorities(names.CLUSTER_BUNDLE, names.REQUEST_HEADER_BUNDLE, names.KUBELET_SERVING_BUNDLE)
 _ENCRYPTION = Files("Secret", names.ENCRYPTION_CONFIG, ("config.yaml",))
-_ACCOUNT_KEY = Files("Secret", names.SERVICE_ACCOUNT_KEYS, ("signing.pem",))
+_ACCOUNT_KEY = Files("Secret", names.SERVICE_ACCOUNT_KEYS, ("signing.pem", "verify.pem"))
 
 
 def _settings(control_plane: ControlPlane) -> Files:
@@ -224,8 +224,8 @@ def _flags(control_plane: ControlPlane) -> dict[str, str]:
 
 def _account_flags(control_plane: ControlPlane) -> dict[str, str]:
     if not has_signer(control_plane):
-        key = _ACCOUNT_KEY.path("signing.pem")
-        return {"service-account-signing-key-file": key, "service-account-key-file": key}
+        key, verified = map(_ACCOUNT_KEY.path, ("signing.pem", "verify.pem"))
+        return {"service-account-signing-key-file": key, "service-account-key-file": verified}
     found = {"service-account-signing-endpoint": names.SIGNER_SOCKET}
     emulated = control_plane.emulated_version
     if emulated and int(emulated.split(".")[1]) < _SIGNER_SINCE[1]:

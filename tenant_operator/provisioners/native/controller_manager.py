@@ -6,7 +6,7 @@ that never expire.
 """
 
 from tenant_operator.model import names, pods
-from tenant_operator.model.control_plane import ControlPlane, Inputs
+from tenant_operator.model.control_plane import ControlPlane, ManifestInputs
 from tenant_operator.model.objects import Object
 from tenant_operator.model.pods import Files
 
@@ -43,7 +43,7 @@ _LEFT_OUT = (
 )
 
 
-def deployment(control_plane: ControlPlane, inputs: Inputs) -> Object:
+def deployment(control_plane: ControlPlane, inputs: ManifestInputs) -> Object:
     """One at a time works: the old one ends before the new one starts."""
     size = control_plane.size.controller_manager
     return {

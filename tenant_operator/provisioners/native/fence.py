@@ -11,14 +11,14 @@ rule, and what a node offers to its own pods must be protected by the node.
 
 from tenant_operator.datastores.port import Datastore
 from tenant_operator.model import names, network_rules, pods
-from tenant_operator.model.control_plane import ControlPlane, Inputs
+from tenant_operator.model.control_plane import ControlPlane, ManifestInputs
 from tenant_operator.model.objects import Object
 
 # Exposures that people reach from anywhere. Nodes may put their own address in the place of a client's.
 _OPEN = ("NodePort", "LoadBalancer")
 
 
-def network_policies(control_plane: ControlPlane, inputs: Inputs, datastore: Datastore) -> tuple[Object, ...]:
+def network_policies(control_plane: ControlPlane, inputs: ManifestInputs, datastore: Datastore) -> tuple[Object, ...]:
     """The fence of one control plane."""
     return (
         # Of pods that no other policy selects.
@@ -42,7 +42,7 @@ def network_policies(control_plane: ControlPlane, inputs: Inputs, datastore: Dat
     )
 
 
-def _clients(control_plane: ControlPlane, inputs: Inputs) -> Object:
+def _clients(control_plane: ControlPlane, inputs: ManifestInputs) -> Object:
     """Its own controller manager and pods, the operator and the syncer, nodes, and clients outside of it."""
     if control_plane.exposure.type in _OPEN:
         return {"ports": [{"protocol": "TCP", "port": names.API_SERVER_PORT}]}
@@ -55,7 +55,7 @@ def _clients(control_plane: ControlPlane, inputs: Inputs) -> Object:
     return network_rules.from_peers(peers, names.API_SERVER_PORT)
 
 
-def _destinations(control_plane: ControlPlane, inputs: Inputs, datastore: Datastore) -> list[Object]:
+def _destinations(control_plane: ControlPlane, inputs: ManifestInputs, datastore: Datastore) -> list[Object]:
     found = [
         *datastore.apiserver_egress,
         network_rules.dns(inputs),

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from tenant_operator.model.cluster_version import DatastoreSpec, Images, Release, SizeClass
-from tenant_operator.model.control_plane import ControlPlane, Inputs
+from tenant_operator.model.control_plane import ControlPlane, ManifestInputs
 from tenant_operator.model.virtual_cluster import Exposure
 
 IMAGES = Images(
@@ -42,7 +42,7 @@ CONTROL_PLANE = ControlPlane(
     exposure=Exposure(),
 )
 
-INPUTS = Inputs(node_cidrs=("192.0.2.0/24",))
+INPUTS = ManifestInputs(node_cidrs=("192.0.2.0/24",))
 
 
 def control_plane(**changes: Any) -> ControlPlane:

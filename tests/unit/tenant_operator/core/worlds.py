@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A super cluster in memory that takes the operator's steps: one after the other, and as far as a test wants."""
+"""A super cluster in state that takes the operator's steps: one after the other, and as far as a test
+wants."""
 
 from __future__ import annotations
 
@@ -15,18 +16,18 @@ from tenancy import keys
 from tenant_operator.core import live as parsing
 from tenant_operator.core.live import LiveObject
 from tenant_operator.core.observed import Observed, ProbeResult
-from tenant_operator.core.plan import Plan, Settings
+from tenant_operator.core.plan import TenantPlan, Settings
 from tenant_operator.core.status import status_patch
 from tenant_operator.core.steps import (
     Apply,
-    Claim,
+    ClaimNamespace,
     GenerateKeys,
     IssueAuthority,
     IssueLeaf,
-    LayDefaults,
+    ApplyDefaults,
     PatchCluster,
     Remove,
-    Step,
+    OperatorStep,
 )
 from tenant_operator.core.tenant import plan
 from tenant_operator.model import names
@@ -72,7 +73,7 @@ class FakeWorld:
             dict(self.probes),
         )
 
-    def plan(self) -> Plan:
+    def plan(self) -> TenantPlan:
         """The next plan."""
         return plan(self.observed(), self.settings)
 
@@ -89,8 +90,9 @@ class FakeWorld:
                 return total
         raise AssertionError(f"not settled after {most} plans: {self.plan()}")
 
-    def finish(self, made: Plan) -> bool:
-        """Write the status, answer the probes, and let workloads become ready. Returns whether any changed."""
+    def finish(self, made: TenantPlan) -> bool:
+        """Write the status, answer the probes, and let workloads become ready. Returns whether any
+        changed."""
         patch = status_patch(self.observed(), made, ()) if made.findings else None
         if patch is not None:
             status = self.cluster.setdefault("status", {})
@@ -120,12 +122,12 @@ class FakeWorld:
                 is_changed = True
         return is_changed
 
-    def carry_out(self, step: Step) -> None:
+    def carry_out(self, step: OperatorStep) -> None:
         """One step, as the edge does it."""
         match step:
             case Apply(manifest):
                 self._apply(manifest)
-            case Claim(manifest):
+            case ClaimNamespace(manifest):
                 self._create(manifest)
             case Remove(ref, uid):
                 if ref in self.objects and self.objects[ref]["metadata"]["uid"] == uid:
@@ -154,7 +156,7 @@ class FakeWorld:
             case GenerateKeys(secret, labels):
                 data = {"key": b"random"}
                 self._create(issuing.secret_of(secret.namespace, secret.name, data, labels, {}))
-            case LayDefaults(_, manifests):
+            case ApplyDefaults(_, manifests):
                 self.laid = list(manifests)
 
     def _create(self, manifest: Object) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from tenancy import keys
 from tenant_operator.model import names
-from tenant_operator.model.control_plane import ControlPlane, Inputs
+from tenant_operator.model.control_plane import ControlPlane, ManifestInputs
 from tenant_operator.model.objects import Object
 from tenant_operator.model.virtual_cluster import Exposure
 from tenant_operator.provisioners import native
@@ -78,7 +78,7 @@ def admits(policies: Sequence[Object], direction: str, own: Party, other: Party,
     )
 
 
-def policies_of(one: ControlPlane, inputs: Inputs = INPUTS) -> list[Object]:
+def policies_of(one: ControlPlane, inputs: ManifestInputs = INPUTS) -> list[Object]:
     manifests = [each for group in native.groups(one, inputs) for each in group.manifests]
     return [each for each in manifests if each["kind"] == "NetworkPolicy"]
 
@@ -166,7 +166,7 @@ def test_clients_from_anywhere_need_an_exposure(exposure: str, passing: bool) ->
 
 def test_without_node_cidrs_no_node_is_dialled() -> None:
     """An empty list of peers would mean all."""
-    policies = policies_of(control_plane(), Inputs())
+    policies = policies_of(control_plane(), ManifestInputs())
     rules = [rule for each in policies for rule in each["spec"]["egress"]]
     assert rules
     assert all(rule["to"] for rule in rules)

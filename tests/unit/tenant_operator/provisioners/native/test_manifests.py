@@ -10,7 +10,7 @@ import yaml
 
 from tenant_operator.model import names
 from tenant_operator.model.cluster_version import DatastoreSpec
-from tenant_operator.model.control_plane import ControlPlane, Inputs
+from tenant_operator.model.control_plane import ControlPlane, ManifestInputs
 from tenant_operator.model.objects import Object
 from tenant_operator.provisioners import native
 from tests.kube_schemas import check
@@ -34,7 +34,7 @@ def generated() -> Iterator[ControlPlane]:
             yield control_plane(release=release, replicas=replicas, datastore=datastore, is_asleep=is_asleep)
 
 
-def manifests(of: ControlPlane, inputs: Inputs = INPUTS) -> list[Object]:
+def manifests(of: ControlPlane, inputs: ManifestInputs = INPUTS) -> list[Object]:
     return [each for group in native.groups(of, inputs) for each in group.manifests]
 
 
@@ -145,8 +145,8 @@ RELOADED = [names.API_SERVER_SERVING, names.API_SERVER_KUBELET_CLIENT, names.CON
     ],
 )
 def test_pods_restart_for_files_that_are_read_once(changed: str, restarted: list[str]) -> None:
-    before = templates(manifests(control_plane(), Inputs(digests={changed: "1"})))
-    after = templates(manifests(control_plane(), Inputs(digests={changed: "2"})))
+    before = templates(manifests(control_plane(), ManifestInputs(digests={changed: "1"})))
+    after = templates(manifests(control_plane(), ManifestInputs(digests={changed: "2"})))
     differ = [new for old, new in zip(before, after, strict=True) if old != new]
     assert [each["metadata"]["labels"][names.COMPONENT] for each in differ] == restarted
 
@@ -155,7 +155,9 @@ def test_without_a_signer_a_new_account_key_restarts() -> None:
     without = control_plane(release=release_of((1, 34, 4), images=type(IMAGES)(api_server="a")))
     before, after = (
         named(
-            manifests(without, Inputs(digests={names.SERVICE_ACCOUNT_KEYS: each})), "Deployment", "apiserver"
+            manifests(without, ManifestInputs(digests={names.SERVICE_ACCOUNT_KEYS: each})),
+            "Deployment",
+            "apiserver",
         )
         for each in "12"
     )
