@@ -76,4 +76,4 @@ def ready(findings: Sequence[Finding]) -> Finding:
 def is_due(observed: Observed, name: str, age_s: float, retry_s: float) -> bool:
     """Whether a probe is to be asked again: after `age_s`, or `retry_s` if it was not ok."""
     found = observed.probes.get(name)
-    return found is None or observed.now - found.at >= (age_s if found.is_ok else retry_s)
+    return found is None or observed.now_s - found.at >= (age_s if found.is_ok else retry_s)

@@ -47,7 +47,9 @@ def settle(
     return not missing
 
 
-def _authorities(builder: PlanBuilder, observed: Observed, control_plane: ControlPlane) -> Mapping[str, LiveObject]:
+def _authorities(
+    builder: PlanBuilder, observed: Observed, control_plane: ControlPlane
+) -> Mapping[str, LiveObject]:
     """The Secrets of the authorities that are there, by their names; missing ones are made."""
     found = {}
     for spec in catalog.authorities(control_plane):

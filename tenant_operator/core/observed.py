@@ -35,7 +35,7 @@ class Observed(msgspec.Struct, frozen=True):
     virtual_cluster: VirtualCluster
     cluster_versions: Mapping[str, ClusterVersion]
     objects: Mapping[Ref, LiveObject]
-    now: float
+    now_s: float
     probes: Mapping[str, ProbeResult] = {}
     failures: tuple[Failed, ...] = ()
     defaults: Mapping[Key, Object] = {}

@@ -25,7 +25,7 @@ def status_patch(observed: Observed, plan: TenantPlan, failures: tuple[Failed, .
     after = msgspec.structs.replace(
         after,
         observed_generation=cluster.metadata.generation,
-        conditions=merged(before.conditions, findings, observed.now),
+        conditions=merged(before.conditions, findings, observed.now_s),
         phase=before.phase if plan.phase is None else plan.phase,
         cluster_namespace=before.cluster_namespace or plan.key or "",
         endpoint=before.endpoint if plan.endpoint is None else plan.endpoint,

@@ -107,7 +107,9 @@ def _completed(
     )
 
 
-def _apply_rights(builder: PlanBuilder, observed: Observed, control_plane: ControlPlane, settings: Settings) -> None:
+def _apply_rights(
+    builder: PlanBuilder, observed: Observed, control_plane: ControlPlane, settings: Settings
+) -> None:
     """Before the tenant is served: without its rights vc-syncer would report that it is refused."""
     digest = digest_of(msgspec.json.encode(settings.rights))
     laid = {

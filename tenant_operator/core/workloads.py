@@ -17,24 +17,26 @@ class Readiness(msgspec.Struct, frozen=True):
     desired: int = 0
     ready: int = 0
     updated: int = 0
-    exists: bool = False
+    is_found: bool = False
     is_observed: bool = False
 
     @property
     def is_settled(self) -> bool:
         """All replicas run the current template and are ready."""
-        return self.exists and self.is_observed and self.ready >= self.desired and self.updated >= self.desired
+        return (
+            self.is_found and self.is_observed and self.ready >= self.desired and self.updated >= self.desired
+        )
 
     @property
     def is_available(self) -> bool:
         """Enough replicas are ready to serve: one, or of a store the majority."""
         least = self.desired // 2 + 1 if self.name == names.ETCD else min(self.desired, 1)
-        return self.exists and self.ready >= least
+        return self.is_found and self.ready >= least
 
     @property
     def sentence(self) -> str:
         """For a condition's message."""
-        if not self.exists:
+        if not self.is_found:
             return f"{self.name} does not exist yet"
         return f"{self.name} has {self.ready} of {self.desired} replicas ready"
 
@@ -51,7 +53,7 @@ def readiness_of(name: str, live: LiveObject | None) -> Readiness:
         desired=int(spec.get("replicas", 1)),
         ready=int(status.get("readyReplicas", 0)),
         updated=int(status.get("updatedReplicas", 0)),
-        exists=True,
+        is_found=True,
         is_observed=int(status.get("observedGeneration", 0)) >= generation,
     )
 

@@ -13,11 +13,11 @@ from tenancy import keys
 from tenant_operator.core.observed import Failed, Observed
 from tenant_operator.core.steps import (
     Apply,
+    ApplyDefaults,
     ClaimNamespace,
     GenerateKeys,
     IssueAuthority,
     IssueLeaf,
-    ApplyDefaults,
     OperatorStep,
     PatchCluster,
     Remove,

@@ -16,18 +16,18 @@ from tenancy import keys
 from tenant_operator.core import live as parsing
 from tenant_operator.core.live import LiveObject
 from tenant_operator.core.observed import Observed, ProbeResult
-from tenant_operator.core.plan import TenantPlan, Settings
+from tenant_operator.core.plan import Settings, TenantPlan
 from tenant_operator.core.status import status_patch
 from tenant_operator.core.steps import (
     Apply,
+    ApplyDefaults,
     ClaimNamespace,
     GenerateKeys,
     IssueAuthority,
     IssueLeaf,
-    ApplyDefaults,
+    OperatorStep,
     PatchCluster,
     Remove,
-    OperatorStep,
 )
 from tenant_operator.core.tenant import plan
 from tenant_operator.model import names
@@ -54,7 +54,7 @@ class FakeWorld:
 
     cluster: Object
     version: Object = field(default_factory=lambda: VERSION)
-    now: float = NOW
+    now_s: float = NOW
     objects: dict[Ref, Object] = field(default_factory=dict)
     probes: dict[str, ProbeResult] = field(default_factory=dict)
     laid: list[Object] = field(default_factory=list)
@@ -69,7 +69,7 @@ class FakeWorld:
             msgspec.convert(self.cluster, VirtualCluster),
             {version.metadata.name: version},
             {ref: _live(ref, value) for ref, value in self.objects.items()},
-            self.now,
+            self.now_s,
             dict(self.probes),
         )
 
@@ -101,7 +101,7 @@ class FakeWorld:
         for probe in made.probes:
             before = self.probes.get(probe.name)
             news |= before is None or not before.is_ok
-            self.probes[probe.name] = ProbeResult(is_ok=True, at=self.now)
+            self.probes[probe.name] = ProbeResult(is_ok=True, at=self.now_s)
         return self.make_ready() or news
 
     def make_ready(self) -> bool:
@@ -138,14 +138,14 @@ class FakeWorld:
                     key: value for key, value in patch["metadata"].items() if key != "resourceVersion"
                 }
             case IssueAuthority(spec, namespace, labels):
-                data = issuing.authority_data(issuing.new_authority(spec, self.now))
+                data = issuing.authority_data(issuing.new_authority(spec, self.now_s))
                 self._create(issuing.secret_of(namespace, spec.secret, data, labels, {}))
             case IssueLeaf(spec, authority, labels, digest, bundle, version):
                 found = self.objects[authority]["data"]
                 signer = issuing.IssuedPair(
                     *(base64.b64decode(found[name]) for name in ("tls.crt", "tls.key"))
                 )
-                data = issuing.leaf_data(spec, issuing.issue_pair(spec, signer, self.now), bundle)
+                data = issuing.leaf_data(spec, issuing.issue_pair(spec, signer, self.now_s), bundle)
                 made = issuing.secret_of(
                     spec.namespace, spec.secret, data, labels, {keys.SPEC_DIGEST: digest}
                 )

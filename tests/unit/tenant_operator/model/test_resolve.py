@@ -19,7 +19,7 @@ from tenant_operator.model.virtual_cluster import Exposure, VirtualCluster
 UID = "d64ea0c0-91f8-46f5-8643-c0cab32ab0cd"
 
 
-class Ranges(msgspec.Struct, frozen=True):
+class RangeSettings(msgspec.Struct, frozen=True):
     service_cidrs: tuple[str, ...] = ("10.96.0.0/16", "fd00:10:96::/112")
     pod_cidrs: tuple[str, ...] = ("10.244.0.0/16",)
     node_cidrs: tuple[str, ...] = ("192.168.1.0/24",)
@@ -42,7 +42,7 @@ def of(spec: dict[str, Any], meta: dict[str, str] | None = None, key: str = "") 
         "spec": {"clusterVersionName": "v1", **spec},
         "status": {"clusterNamespace": key},
     }
-    return control_plane_of(msgspec.convert(value, VirtualCluster), RELEASE, Ranges())
+    return control_plane_of(msgspec.convert(value, VirtualCluster), RELEASE, RangeSettings())
 
 
 @pytest.mark.parametrize("spec", [{}, {"serviceCidr": "", "clusterDomain": "", "class": ""}])
@@ -167,7 +167,7 @@ def test_what_is_made_is_sound(spec: dict[str, Any], meta: dict[str, str], key: 
     assert found.key == key or len(found.key) <= MAX_KEY_CHARS
     assert found.size in RELEASE.classes.values()
     assert 1 <= found.pki_days <= 3650
-    taken = [ipaddress.ip_network(each) for each in sum(msgspec.structs.astuple(Ranges()), ())]
+    taken = [ipaddress.ip_network(each) for each in sum(msgspec.structs.astuple(RangeSettings()), ())]
     for address, cidr in zip(found.first_service_addresses, found.service_cidrs, strict=True):
         network = ipaddress.ip_network(cidr)
         assert ipaddress.ip_address(address) in network
