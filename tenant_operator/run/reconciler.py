@@ -83,6 +83,13 @@ class Reconciler:
             uid = cluster.metadata.uid
             self.states.setdefault(uid, ReconcileState(uid, key))
 
+    def forget_all(self) -> None:
+        """Another replica leads from now on: what is known of probes and writes gets old."""
+        for state in self.states.values():
+            state.probes.clear()
+            state.unseen.clear()
+            state.failures = ()
+
     async def reconcile(self, key: Key) -> bool:
         """Take the next steps. Returns whether one failed."""
         cluster = self._caches.clusters.objects.get(key)

@@ -20,10 +20,16 @@ class OperatorReport:
     """Reads the state of the parts. `leadership` is a line about who leads, empty without replicas."""
 
     def __init__(
-        self, caches: SuperClusterCaches, reconciler: Reconciler, *, clock: Callable[[], float]
+        self,
+        caches: SuperClusterCaches,
+        reconciler: Reconciler,
+        leadership: Callable[[], str],
+        *,
+        clock: Callable[[], float],
     ) -> None:
         self._caches = caches
         self._reconciler = reconciler
+        self._leadership = leadership
         self._clock = clock
 
     def readiness(self) -> Readiness:
@@ -41,7 +47,8 @@ class OperatorReport:
                 reason=reason,
             )
         line = "super cluster: ok" if found.fault is None else found.line("super cluster")
-        return Readiness(is_ready=True, lines=(line,))
+        leadership = self._leadership()
+        return Readiness(is_ready=True, lines=(line, *([f"leader: {leadership}"] if leadership else [])))
 
     def status(self) -> dict[str, object]:
         """The document of `/status`."""
@@ -56,5 +63,6 @@ class OperatorReport:
             }
         return {
             "virtualClusters": {"known": len(clusters), "shown": waiting},
+            "leader": self._leadership(),
             "clusterVersions": sorted(name for _, name in self._caches.versions.objects),
         }

@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """One running vc-operator: builds the parts, starts them in order, and ends them."""
 
+import secrets
+import socket
 from collections.abc import Mapping
 
 from daemonkit import logs
 from daemonkit.kube.resources import Key
 from daemonkit.run.daemon_shell import DaemonShell, freeze_heap
 from daemonkit.run.lifecycle import Lifecycle
+from daemonkit.tasks import Tasks
 from tenant_operator.config import OperatorConfiguration
 from tenant_operator.core.plan import Settings
 from tenant_operator.defaults.rights import ADMINS_FILE, SYNCER_FILE, syncer_role, tenant_admins
@@ -16,6 +19,7 @@ from tenant_operator.edge.executor import Executor
 from tenant_operator.edge.probing import Prober
 from tenant_operator.edge.requests import SuperClusterWriter
 from tenant_operator.edge.surroundings import OperatorSurroundings
+from tenant_operator.election.leader import Leader
 from tenant_operator.metrics import OperatorMetrics
 from tenant_operator.model.objects import OPERATOR
 from tenant_operator.run.queue import ReconcileQueue
@@ -25,6 +29,8 @@ from tenant_operator.run.report import OperatorReport
 # VirtualClusters that are reconciled at once; most of the time each waits for a pod.
 WORKERS = 8
 READY_WAIT_S = 10.0
+# For requests under way, when another replica leads or the process ends.
+STOP_S = 2.0
 
 _log = logs.get(__name__)
 
@@ -49,6 +55,9 @@ class OperatorService:
         self._caches = SuperClusterCaches(
             self._client, self._cluster_changed, self._owned_changed, self._add_all
         )
+        self._life: Lifecycle | None = None
+        self._leader = self._make_leader(environment)
+        self._workers = Tasks("reconcilers")
         super_cluster = SuperClusterWriter(self._client, self._may_write)
         self._reconciler = Reconciler(
             settings_of(config),
@@ -60,14 +69,34 @@ class OperatorService:
             self._metrics,
             outside,
         )
-        self._report = OperatorReport(self._caches, self._reconciler, clock=outside.monotonic)
+        self._report = OperatorReport(
+            self._caches, self._reconciler, self._leadership, clock=outside.monotonic
+        )
 
     def _may_write(self) -> bool:
-        return True
+        return self._leader is None or self._leader.may_write()
+
+    def _leadership(self) -> str:
+        """A line about who leads; empty without replicas."""
+        if self._leader is None:
+            return ""
+        if self._leader.may_write():
+            return "this replica leads"
+        return self._leader.last_error or f"standing by, {self._leader.leader or 'no replica'} leads"
+
+    def _make_leader(self, environment: Mapping[str, str]) -> Leader | None:
+        lease = self._config.leader_election
+        if lease is None:
+            return None
+        # By its pod's name: under hostNetwork the host's name is the node's.
+        replica = environment.get("POD_NAME") or socket.gethostname()
+        identity = f"{replica}_{secrets.token_hex(8)}"
+        return Leader(self._client, lease.namespace, lease.name, identity)
 
     async def run(self, life: Lifecycle) -> int:
         """Work until the daemon stops. Returns the exit code."""
         freeze_heap()
+        self._life = life
         await self._shell.start(
             life,
             self._config.status.listen_at,
@@ -77,16 +106,36 @@ class OperatorService:
             scrapes=self._config.metrics,
         )
         self._caches.start(self._tasks)
-        for number in range(WORKERS):
-            self._tasks.spawn(self._work(), f"worker {number}")
+        if self._leader is None:
+            await self._start_workers()
+        else:
+            self._tasks.spawn(self._leader.run(self._start_workers, self._stop_workers), "election")
         await self._shell.announce(
             READY_WAIT_S, lambda: {"virtual_clusters": len(self._caches.clusters.objects)}
         )
         await life.stopping.wait()
+        await self._stop_workers()
         await self._shell.end_tasks()
         await self._client.close()
         await self._shell.stop()
         return 0
+
+    async def _start_workers(self) -> None:
+        """Reconcile from now on, all of them first: another process may have stopped half-way."""
+        self._workers = Tasks("reconcilers", on_failure=self._worker_failed)
+        for number in range(WORKERS):
+            self._workers.spawn(self._work(), f"worker {number}")
+        self._add_all()
+
+    def _worker_failed(self, name: str, _: BaseException) -> None:
+        if self._life is not None:
+            _log.error("a task failed that the daemon needs, stopping", task=name)
+            self._life.stop()
+
+    async def _stop_workers(self) -> None:
+        """End requests under way: after that nothing is written."""
+        await self._workers.close(STOP_S)
+        self._reconciler.forget_all()
 
     async def _work(self) -> None:
         for each in self._caches.reflectors:
