@@ -18,7 +18,9 @@ from tenant_operator.model.objects import Object
 _OPEN = ("NodePort", "LoadBalancer")
 
 
-def network_policies(control_plane: ControlPlane, inputs: ManifestInputs, datastore: Datastore) -> tuple[Object, ...]:
+def network_policies(
+    control_plane: ControlPlane, inputs: ManifestInputs, datastore: Datastore
+) -> tuple[Object, ...]:
     """The fence of one control plane."""
     return (
         # Of pods that no other policy selects.
