@@ -21,6 +21,7 @@ from typing import Any
 import msgspec
 
 from tenant_operator.defaults.documents import MAX_OBJECTS, ManifestError, read_manifests
+from tenant_operator.defaults.field_owners import MANAGED
 from tenant_operator.defaults.kinds import CRD_KIND, TenantRef, kinds_of, ref_in
 from tenant_operator.defaults.rights import ADMINS_FILE, SYNCER_FILE, syncer_role
 from tenant_operator.model.control_plane import ControlPlane
@@ -35,6 +36,12 @@ METRICS_CLIENT = "metrics-client"
 """The Secret of the root namespace with the certificate that metrics-server shows to vn-agent."""
 
 _METRICS_SECRET = "metrics-server-kubelet-client"  # noqa: S105 - an object's name
+_SERVER_FIELDS = frozenset(
+    {
+        *("uid", "resourceVersion", "managedFields", "creationTimestamp", "generation", "selfLink"),
+        *("namespace", "generateName", "deletionTimestamp", "deletionGracePeriodSeconds"),
+    }
+)
 _ESSENTIAL = (SYNCER_FILE, ADMINS_FILE, NETWORKS_CRD_FILE)
 _VALUE = re.compile(r"\$\{vc\.([A-Za-z.]{1,64})\}")
 _ENCODER = msgspec.json.Encoder(order="deterministic")
@@ -208,20 +215,13 @@ def _objects(
 
 
 def _identified(manifest: Object, ref: TenantRef) -> Object:
-    """With its namespace; without what only an API server writes."""
-    written_by_server = (
-        "uid",
-        "resourceVersion",
-        "managedFields",
-        "creationTimestamp",
-        "generation",
-        "selfLink",
-    )
-    kept = {key: value for key, value in manifest["metadata"].items() if key not in written_by_server}
-    kept.pop("namespace", None)
-    metadata = {"name": ref.name, **({"namespace": ref.namespace} if ref.namespace else {}), **kept}
+    """With its namespace and our annotation; without what only an API server writes."""
+    metadata = {key: value for key, value in manifest["metadata"].items() if key not in _SERVER_FIELDS}
+    annotations = metadata.get("annotations")
+    marked = {MANAGED: "true", **(annotations if isinstance(annotations, dict) else {})}
+    place = {"namespace": ref.namespace} if ref.namespace else {}
     rest = {key: value for key, value in manifest.items() if key not in ("metadata", "status")}
-    return {**rest, "metadata": metadata}
+    return {**rest, "metadata": {**metadata, **place, "name": ref.name, "annotations": marked}}
 
 
 def _filled(value: Any, values: Mapping[str, str], unknown: set[str]) -> Any:

@@ -14,7 +14,11 @@ import msgspec
 from tenant_operator.model.objects import OPERATOR, Object
 
 MANAGED = "vcnode.io/managed"
-"""Annotation by which a tenant takes a whole object over: `"false"`."""
+"""Annotation of each object that the operator applies: `"true"`. A tenant takes the whole object over by
+`"false"`.
+
+So an object without any other field has one by which it is known to be applied.
+"""
 
 # vc-syncer makes what the list also has, with the same content.
 _OUR_MANAGERS = frozenset({OPERATOR, "vc-syncer"})
@@ -27,9 +31,31 @@ def is_released(live: Object) -> bool:
 
 
 def is_applied_by_us(live: Object) -> bool:
-    """Whether the operator has applied the object, and owns a field of it still."""
-    return any(
-        entry.get("manager") == OPERATOR and entry.get("operation") == "Apply" for entry in _entries(live)
+    """Whether the operator has applied the object, and the tenant has not taken all of its fields over."""
+    own, others = False, False
+    for entry in _entries(live):
+        fields = entry.get("fieldsV1")
+        if entry.get("manager") == OPERATOR and entry.get("operation") == "Apply":
+            if _has_other_fields(fields):
+                return True
+            own = True
+        elif entry.get("manager") not in _OUR_MANAGERS and not entry.get("subresource"):
+            others = True
+    return own and not others
+
+
+def _has_other_fields(fields: Any) -> bool:
+    """Whether fields of an object are more than the annotation that each has."""
+    if not isinstance(fields, dict):
+        return False
+    metadata = fields.get("f:metadata")
+    parts = metadata if isinstance(metadata, dict) else {}
+    annotations = parts.get("f:annotations")
+    named = annotations if isinstance(annotations, dict) else {}
+    return bool(
+        fields.keys() - {"f:metadata"}
+        or parts.keys() - {"f:annotations"}
+        or named.keys() - {".", f"f:{MANAGED}"}
     )
 
 
@@ -48,9 +74,12 @@ def without_taken_fields(manifest: Object, live: Object) -> Object:
 
 
 def has_fields(manifest: Object) -> bool:
-    """Whether a manifest has more than the identity of its object."""
-    rest = set(manifest) - {"apiVersion", "kind", "metadata"}
-    return bool(rest) or bool(set(manifest["metadata"]) - {"name", "namespace"})
+    """Whether a manifest has more than the identity of its object, and the annotation that each has."""
+    metadata = manifest["metadata"]
+    annotations = metadata.get("annotations")
+    others = annotations.keys() - {MANAGED} if isinstance(annotations, dict) else annotations
+    rest = manifest.keys() - {"apiVersion", "kind", "metadata"}
+    return bool(rest or metadata.keys() - {"name", "namespace", "annotations"} or others)
 
 
 def _metadata(value: Object) -> Object:

@@ -173,7 +173,11 @@ def test_config_maps_follow_in_order_with_their_own_kinds() -> None:
     assert found.objects[-1].manifest == {
         "apiVersion": "example.com/v1",
         "kind": "Widget",
-        "metadata": {"name": "acme", "labels": {"of": "tenants/tenants-a1b2c3-acme"}},
+        "metadata": {
+            "name": "acme",
+            "labels": {"of": "tenants/tenants-a1b2c3-acme"},
+            "annotations": {"vcnode.io/managed": "true"},
+        },
     }
 
 

@@ -106,10 +106,39 @@ def test_broken_records_own_nothing(live: Object) -> None:
     assert not is_released(live)
 
 
-def test_an_apply_of_ours_is_known() -> None:
-    assert is_applied_by_us(owned({}, OPERATOR, operation="Apply"))
-    assert not is_applied_by_us(owned({}, OPERATOR, operation="Update"))
-    assert not is_applied_by_us(owned({}, "helm", operation="Apply"))
+MARK: Object = {"f:metadata": {"f:annotations": {".": {}, "f:vcnode.io/managed": {}}}}
+
+
+def managed(*entries: tuple[str, str, object, str]) -> Object:
+    return {
+        "metadata": {
+            "managedFields": [
+                {"manager": manager, "operation": operation, "fieldsV1": fields, "subresource": subresource}
+                for manager, operation, fields, subresource in entries
+            ]
+        }
+    }
+
+
+@pytest.mark.parametrize(
+    ("entries", "expected"),
+    [
+        ([(OPERATOR, "Apply", {"f:data": {}}, "")], True),
+        ([(OPERATOR, "Apply", MARK, "")], True),
+        ([(OPERATOR, "Apply", {}, "")], True),
+        ([(OPERATOR, "Update", {"f:data": {}}, "")], False),
+        ([("helm", "Apply", {"f:data": {}}, "")], False),
+        ([(OPERATOR, "Apply", {"f:data": {}}, ""), ("helm", "Apply", {"f:spec": {}}, "")], True),
+        ([(OPERATOR, "Apply", {"f:metadata": {"f:labels": {}}}, ""), ("helm", "Apply", {}, "")], True),
+        # Only the mark is left of ours.
+        ([(OPERATOR, "Apply", MARK, ""), ("helm", "Apply", {"f:data": {}}, "")], False),
+        ([("helm", "Apply", {"f:data": {}}, ""), (OPERATOR, "Apply", MARK, "")], False),
+        ([(OPERATOR, "Apply", MARK, ""), ("kube-controller-manager", "Update", {}, "status")], True),
+        ([(OPERATOR, "Apply", MARK, ""), ("vc-syncer", "Update", {"f:spec": {}}, "")], True),
+    ],
+)
+def test_an_apply_of_ours_is_known(entries: list[tuple[str, str, object, str]], expected: bool) -> None:
+    assert is_applied_by_us(managed(*entries)) == expected
 
 
 @pytest.mark.parametrize(
@@ -123,5 +152,8 @@ def test_an_annotation_takes_an_object_over(annotations: object, expected: bool)
 def test_identity_alone_is_no_field() -> None:
     identity = {"apiVersion": "v1", "kind": "A", "metadata": {"name": "a", "namespace": "b"}}
     assert not has_fields(identity)
+    marked = {"name": "a", "annotations": {"vcnode.io/managed": "true"}}
+    assert not has_fields({**identity, "metadata": marked})
+    assert has_fields({**identity, "metadata": {**marked, "annotations": {"other": "a"}}})
     assert has_fields({**identity, "data": {}})
     assert has_fields({**identity, "metadata": {"name": "a", "labels": {"a": "b"}}})

@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A pass over the defaults of a tenant, against an API server that refuses, is slow, or answers nonsense."""
+
+from collections.abc import Callable, Mapping
+
+import msgspec
+import pytest
+
+from daemonkit.kube.client import ApiError, UnreachableError
+from daemonkit.kube.resources import Status
+from tenant_operator.defaults.desired import DesiredList, DesiredObject
+from tenant_operator.defaults.inventory import EntryState, Inventory
+from tenant_operator.edge.tenant_api import TenantApi
+from tenant_operator.edge.tenant_defaults import DefaultsResult, apply_defaults
+from tenant_operator.model.objects import OPERATOR, Object
+from tests.unit.tenant_operator.defaults import manifests
+from tests.unit.tenant_operator.defaults.manifests import config_map, definition, desired, namespace, widget
+
+pytestmark = pytest.mark.asyncio
+
+CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/"
+ESTABLISHED = {"conditions": [{"type": "Established", "status": "True"}]}
+A, B = config_map("a", x="1"), config_map("b", x="1")
+
+
+class FakeTenantServer:
+    """Keeps what is applied, all of it as the operator's. `requests` are method, path and parameters."""
+
+    def __init__(self) -> None:
+        self.objects: dict[str, Object] = {}
+        self.lists: dict[str, object] = {}
+        self.requests: list[tuple[str, str, str]] = []
+        self.refuse: Callable[[str, str], Exception | None] = lambda _method, _path: None
+        self.answers: dict[str, bytes] = {}
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        params: Mapping[str, str],
+        body: bytes | None = None,
+        *,
+        content_type: str = "application/json",
+        limit_bytes: int = 0,
+    ) -> bytes:
+        assert 0 < limit_bytes <= 4 << 20
+        self.requests.append((method, path, " ".join(f"{key}={value}" for key, value in params.items())))
+        if (error := self.refuse(method, path)) is not None:
+            raise error
+        if path in self.answers:
+            return self.answers[path]
+        if path in self.lists:
+            return msgspec.json.encode({"items": self.lists[path]})
+        if method == "PATCH":
+            assert content_type == "application/apply-patch+yaml"
+            self._apply(path, msgspec.json.decode(body or b""))
+        if path not in self.objects:
+            raise refusal(404, "NotFound", f"{path} not found")
+        if method == "DELETE":
+            options = msgspec.json.decode(body or b"")
+            metadata = self.objects[path]["metadata"]
+            expected = {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}
+            assert options["preconditions"] == expected
+            return msgspec.json.encode(self.objects.pop(path))
+        return msgspec.json.encode(self.objects[path])
+
+    def _apply(self, path: str, manifest: Object) -> None:
+        self.objects[path] = manifests.live(manifest, f"uid of {manifest['metadata']['name']}")
+
+    def writes(self) -> list[str]:
+        return [f"{method} {path}" for method, path, _ in self.requests if method != "GET"]
+
+
+def refusal(code: int, reason: str, message: str) -> ApiError:
+    return ApiError(Status(code, reason, message))
+
+
+async def passed(
+    server: FakeTenantServer,
+    objects: list[DesiredObject],
+    inventory: Inventory | None = None,
+    secrets: Mapping[str, Object] | None = None,
+) -> DefaultsResult:
+    listed = DesiredList(tuple(objects))
+    return await apply_defaults(TenantApi(server), listed, inventory or Inventory(), secrets or {}, "acme")
+
+
+def refs(result: DefaultsResult) -> list[str]:
+    return [str(entry.ref) for entry in result.inventory.entries]
+
+
+async def test_all_is_applied_in_order_and_then_nothing() -> None:
+    server = FakeTenantServer()
+    objects = [desired(namespace("a")), desired(A), desired(B)]
+    first = await passed(server, objects)
+    writes = [
+        "PATCH /api/v1/namespaces/a",
+        *(f"PATCH /api/v1/namespaces/a/configmaps/{each}" for each in "ab"),
+    ]
+    assert server.writes() == writes
+    assert {asked for method, _, asked in server.requests if method == "PATCH"} == {
+        f"fieldManager={OPERATOR} force=false"
+    }
+    assert first == DefaultsResult(first.inventory)
+    assert first.inventory.digest == DesiredList(tuple(objects)).digest
+    assert await passed(server, objects, first.inventory) == first
+    assert server.writes() == writes
+
+
+async def test_what_is_refused_does_not_stop_the_others() -> None:
+    server = FakeTenantServer()
+    message = "spec:\n invalid\x1b[31m " + "x" * 1000
+    server.refuse = lambda method, path: (
+        refusal(422, "Invalid", message) if method == "PATCH" and path.endswith("/a") else None
+    )
+    found = await passed(server, [desired(A), desired(B)])
+    assert refs(found) == ["ConfigMap a/b"]
+    assert found.inventory.digest == ""
+    assert [len(each) < 400 and each.isprintable() for each in found.problems] == [True]
+    assert found.problems[0].startswith("ConfigMap a/a: 422 Invalid: spec: invalid[31m xxx")
+
+
+async def test_a_webhook_is_named_by_its_configuration() -> None:
+    server = FakeTenantServer()
+    root = "/apis/admissionregistration.k8s.io/v1"
+    server.lists = {
+        f"{root}/validatingwebhookconfigurations": [
+            {"metadata": {"name": "catch-all"}, "webhooks": [{"name": "all.example.com"}]}
+        ],
+        f"{root}/mutatingwebhookconfigurations": "nonsense",
+    }
+    message = 'Internal error occurred: failed calling webhook "all.example.com": no endpoints'
+    server.refuse = lambda method, _: refusal(500, "InternalError", message) if method == "PATCH" else None
+    assert (await passed(server, [desired(A)])).problems == (
+        "ConfigMap a/a: ValidatingWebhookConfiguration catch-all (webhook all.example.com) of the tenant does"
+        " not answer, so that the tenant's API server refuses writes; repair it, or disable it:"
+        " kubectl vc unblock acme",
+    )
+
+
+async def test_an_unreachable_server_keeps_what_is_done() -> None:
+    server = FakeTenantServer()
+    server.refuse = lambda method, path: (
+        UnreachableError("no answer in time") if method == "PATCH" and path.endswith("/b") else None
+    )
+    found = await passed(server, [desired(A), desired(B), desired(namespace("c"))])
+    assert (refs(found), found.problems) == (["ConfigMap a/a"], ("no answer in time",))
+    assert server.writes()[-1].endswith("/b")
+
+
+@pytest.mark.parametrize("answer", [b"[]", b"{", b'"x"', b"null", b"[" * 100_000])
+async def test_nonsense_is_no_object(answer: bytes) -> None:
+    server = FakeTenantServer()
+    server.answers = {desired(A).path: answer}
+    found = await passed(server, [desired(A)])
+    assert (server.writes(), found.inventory, len(found.problems)) == ([], Inventory(), 1)
+
+
+async def test_objects_of_a_definition_wait_for_it() -> None:
+    server = FakeTenantServer()
+    objects = [desired(definition()), desired(widget("w"))]
+    first = await passed(server, objects)
+    assert first.waits_for == ("CustomResourceDefinition widgets.example.com to be established",)
+    assert (refs(first), first.inventory.digest) == (["CustomResourceDefinition widgets.example.com"], "")
+    server.objects[CRDS + manifests.CRD_NAME]["status"] = ESTABLISHED
+    second = await passed(server, objects, first.inventory)
+    assert refs(second) == ["CustomResourceDefinition widgets.example.com", "Widget w"]
+    assert (second.waits_for, bool(second.inventory.digest)) == ((), True)
+
+
+@pytest.mark.parametrize(
+    ("items", "is_removed"), [([], True), ([{}], False), ("nonsense", False), (None, False)]
+)
+async def test_a_definition_goes_once_no_object_is_left(items: object, is_removed: bool) -> None:
+    """Where its objects cannot be listed, there may be some."""
+    server = FakeTenantServer()
+    first = await passed(server, [desired(definition())])
+    if items is not None:
+        server.lists["/apis/example.com/v1/widgets"] = items
+    server.requests.clear()
+    second = await passed(server, [], first.inventory)
+    assert server.writes() == ([f"DELETE {CRDS}{manifests.CRD_NAME}"] if is_removed else [])
+    assert bool(second.problems) is not is_removed
+    if items is not None:
+        assert ("GET", "/apis/example.com/v1/widgets", "limit=1") in server.requests
+
+
+async def test_what_left_the_list_is_deleted_and_forgotten() -> None:
+    server = FakeTenantServer()
+    first = await passed(server, [desired(A), desired(B)])
+    second = await passed(server, [desired(A)], first.inventory)
+    assert server.writes()[-1] == "DELETE /api/v1/namespaces/a/configmaps/b"
+    assert refs(second) == ["ConfigMap a/a"]
+    assert second.inventory.digest == DesiredList((desired(A),)).digest
+
+
+async def test_a_secret_is_copied_with_its_key() -> None:
+    server = FakeTenantServer()
+    secret = {**A, "kind": "Secret", "type": "kubernetes.io/tls"}
+    ref = manifests.ref_of(secret)
+    copied = DesiredObject(ref, manifests.path_of(ref), secret, "d", copied_from="metrics-client")
+    missing = await passed(server, [copied])
+    assert missing.problems == ("Secret a/a waits for Secret metrics-client of the root namespace",)
+    data = {"tls.crt": "Y2VydA==", "tls.key": "a2V5"}
+    broken = await passed(server, [copied], secrets={"metrics-client": {"data": {**data, "tls.key": ""}}})
+    assert (broken.problems, server.writes()) == (missing.problems, [])
+    await passed(server, [copied], secrets={"metrics-client": {"data": {**data, "ca.crt": "Y2E="}}})
+    assert server.objects[copied.path]["data"] == data
+
+
+async def test_a_lost_inventory_is_found_again() -> None:
+    server = FakeTenantServer()
+    first = await passed(server, [desired(A)])
+    found = await passed(server, [desired(A)])
+    assert found == first
+    assert [entry.state for entry in found.inventory.entries] == [EntryState.APPLIED]
