@@ -26,7 +26,7 @@ LEAF = AUTHORITY.issue(KEY)
 METRICS = "ab" * 32
 
 
-def cluster(phase: str = "Running", cluster_namespace: str = "", domain: str = "") -> VirtualCluster:
+def cluster(phase: str = "Running", cluster_namespace: str = "", domain: str = "") -> RegisteredCluster:
     whole = {
         "metadata": {"name": "test", "namespace": "tenant-1", "uid": UID, "resourceVersion": "1"},
         "spec": {"clusterDomain": domain, "clusterVersionName": "cv-1-18", "pkiExpireDays": 365},
