@@ -13,6 +13,7 @@ from tenant_operator.model.control_plane import ControlPlane, ManifestInputs
 from tenant_operator.model.objects import Object, ref_of
 from tenant_operator.provisioners.native.manifests import DATASTORE
 from tenant_operator.provisioners.native.manifests import groups as native_groups
+from tenant_operator.provisioners.port import Group
 
 FINALIZER = "vcnode.io/vc-operator"
 
@@ -88,6 +89,10 @@ def stages(builder: PlanBuilder, observed: Observed, control_plane: ControlPlane
     if not addresses:
         builder.wait(f"cluster IP of Service {control_plane.key}/{names.API_SERVER_SERVICE}")
         return
+    if control_plane.is_asleep:
+        _put_to_sleep(builder, observed, rest)
+        return
+    # What fell due while it slept is done before a pod starts.
     if not credentials.settle(builder, observed, control_plane, addresses, settings):
         return
     is_first = observed.live("Deployment", control_plane.key, names.API_SERVER) is None
@@ -97,10 +102,19 @@ def stages(builder: PlanBuilder, observed: Observed, control_plane: ControlPlane
         if behind and group.waits:
             builder.wait(behind[0].sentence)
             # A first API server waits for its store itself, for a minute (kube-apiserver, preflight): its
-            # pod is
-            # scheduled meanwhile.
+            # pod is scheduled meanwhile.
             if not (is_first and group.name == DATASTORE):
                 return
+
+
+def _put_to_sleep(builder: PlanBuilder, observed: Observed, groups: tuple[Group, ...]) -> None:
+    """End the pods, the store's last: the API server may have requests under way."""
+    for group in reversed(groups):
+        apply_all(builder, observed, group.manifests)
+        left = [each for each in _readiness(observed, group.manifests) if each.replicas]
+        if left:
+            builder.wait(f"{left[0].replicas} pods of {left[0].name} to end")
+            return
 
 
 def _readiness(observed: Observed, manifests: tuple[Object, ...]) -> list[Readiness]:

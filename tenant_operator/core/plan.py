@@ -7,6 +7,7 @@ from tenant_operator.core.conditions import Finding
 from tenant_operator.core.probes import TenantProbe
 from tenant_operator.core.steps import OperatorStep
 from tenant_operator.model.objects import Object
+from tenant_operator.model.virtual_cluster import SleepStatus
 
 
 class Settings(msgspec.Struct, frozen=True):
@@ -40,6 +41,7 @@ class TenantPlan(msgspec.Struct, frozen=True):
     endpoint: str | None = None
     cluster_version: str | None = None
     kubernetes_version: str | None = None
+    sleep: SleepStatus | None = None
 
 
 class PlanBuilder:

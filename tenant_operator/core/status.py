@@ -30,6 +30,7 @@ def status_patch(observed: Observed, plan: TenantPlan, failures: tuple[Failed, .
         cluster_namespace=before.cluster_namespace or plan.key or "",
         endpoint=before.endpoint if plan.endpoint is None else plan.endpoint,
         cluster_version=before.cluster_version if plan.cluster_version is None else plan.cluster_version,
+        sleep=plan.sleep,
         kubernetes_version=(
             before.kubernetes_version if plan.kubernetes_version is None else plan.kubernetes_version
         ),

@@ -1,17 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """The plan for one VirtualCluster."""
 
+from collections.abc import Sequence
+
 import msgspec
 
 from tenancy import names as tenancy_names
 from tenant_operator.core import availability, native
-from tenant_operator.core.conditions import ConditionType, Finding, fails, unknown
+from tenant_operator.core.conditions import ConditionStatus, ConditionType, Finding, fails, unknown
 from tenant_operator.core.live import is_as_desired
 from tenant_operator.core.observed import Observed
 from tenant_operator.core.plan import PlanBuilder, Settings, TenantPlan
 from tenant_operator.core.probes import NodesProbe, ReadyzProbe, SyncerProbe
 from tenant_operator.core.steps import Apply, ApplyDefaults
 from tenant_operator.core.workloads import workloads
+from tenant_operator.life import requests, sleep
+from tenant_operator.life.sleep import SleepDecision
 from tenant_operator.model import names
 from tenant_operator.model.cluster_version import Release
 from tenant_operator.model.control_plane import ControlPlane
@@ -19,7 +23,7 @@ from tenant_operator.model.objects import Ref
 from tenant_operator.model.problem import SpecProblem
 from tenant_operator.model.release import release_of
 from tenant_operator.model.resolve import control_plane_of
-from tenant_operator.model.virtual_cluster import VirtualCluster
+from tenant_operator.model.virtual_cluster import SleepStatus, VirtualCluster
 from tenant_operator.pki.catalog import server_url
 from tenant_operator.pki.facts import digest_of
 
@@ -38,9 +42,37 @@ def plan(observed: Observed, settings: Settings) -> TenantPlan:
     if isinstance(resolved, SpecProblem):
         message = f"{resolved.field}: {resolved.message}; {resolved.remedy}"
         return TenantPlan(findings=(fails(ConditionType.READY, resolved.reason, message),), waits_for=message)
+    cluster = observed.virtual_cluster
+    asked = requests.read(cluster.metadata.annotations, observed.now_s)
+    rest = sleep.decide(cluster, asked, observed.now_s, _volumes(observed))
+    control_plane = msgspec.structs.replace(resolved, is_asleep=rest.is_asleep)
     builder = PlanBuilder()
-    native.stages(builder, observed, resolved, settings)
-    return _completed(builder, observed, resolved, settings)
+    native.stages(builder, observed, control_plane, settings)
+    if rest.next_change_at_s is not None:
+        builder.look_again(max(rest.next_change_at_s - observed.now_s, 1.0))
+    made = _completed(builder, observed, control_plane, settings)
+    return _with_sleep(made, rest, asked.problems)
+
+
+def _volumes(observed: Observed) -> list[Ref]:
+    """The claims that it keeps while it sleeps."""
+    return sorted(ref for ref in observed.objects if ref.kind == "PersistentVolumeClaim")
+
+
+def _with_sleep(made: TenantPlan, rest: SleepDecision, problems: Sequence[SpecProblem]) -> TenantPlan:
+    """The plan with condition Sleeping, and requests that cannot be used."""
+    status = ConditionStatus.TRUE if rest.is_asleep else ConditionStatus.FALSE
+    reason, message = rest.reason, rest.message
+    for problem in (*rest.problems, *problems):
+        reason, message = problem.reason, f"{problem.text}. {message}"
+    findings = [*made.findings, Finding(ConditionType.SLEEPING, status, reason, message)]
+    if rest.is_asleep:
+        at_rest = (ConditionType.READY, ConditionType.CONTROL_PLANE_AVAILABLE)
+        findings = [
+            fails(each.type, "Asleep", message) if each.type in at_rest else each for each in findings
+        ]
+    kept = SleepStatus(rest.since, rest.why) if rest.is_asleep else None
+    return msgspec.structs.replace(made, findings=tuple(findings), sleep=kept)
 
 
 def _is_foreign(cluster: VirtualCluster) -> bool:
@@ -76,12 +108,16 @@ def _completed(
     addresses = native.service_addresses(observed, control_plane)
     endpoint = server_url(addresses[0]) if addresses else ""
     is_running = cluster.status.phase == RUNNING
-    if available.is_true:
+    if available.is_true and not control_plane.is_asleep:
         _ask(builder, observed, control_plane, settings, endpoint, is_running=is_running)
     readyz = observed.probes.get("readyz")
     if not is_running and readyz is not None and not readyz.is_ok and available.is_true:
         available = unknown(ConditionType.CONTROL_PLANE_AVAILABLE, "NotReachable", readyz.detail)
-    if available.is_true and (is_running or (readyz is not None and readyz.is_ok)):
+    if (
+        available.is_true
+        and not control_plane.is_asleep
+        and (is_running or (readyz is not None and readyz.is_ok))
+    ):
         _apply_rights(builder, observed, control_plane, settings)
     has_rights = observed.live("ConfigMap", control_plane.key, names.APPLIED_DEFAULTS) is not None
     is_served = is_running or (available.is_true and has_rights)

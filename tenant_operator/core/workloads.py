@@ -11,12 +11,13 @@ from tenant_operator.model.objects import Object
 
 
 class Readiness(msgspec.Struct, frozen=True):
-    """Of one workload: how many replicas it should have, has ready, and has ready of its current template."""
+    """Of one workload: how many replicas it should have, has ready, has of its current template, and has."""
 
     name: str
     desired: int = 0
     ready: int = 0
     updated: int = 0
+    replicas: int = 0
     is_found: bool = False
     is_observed: bool = False
 
@@ -53,6 +54,7 @@ def readiness_of(name: str, live: LiveObject | None) -> Readiness:
         desired=int(spec.get("replicas", 1)),
         ready=int(status.get("readyReplicas", 0)),
         updated=int(status.get("updatedReplicas", 0)),
+        replicas=int(status.get("replicas", 0)),
         is_found=True,
         is_observed=int(status.get("observedGeneration", 0)) >= generation,
     )
