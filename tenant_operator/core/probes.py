@@ -40,4 +40,15 @@ class NodesProbe(msgspec.Struct, frozen=True):
         return "nodes"
 
 
-TenantProbe = ReadyzProbe | SyncerProbe | NodesProbe
+class NamespacesProbe(msgspec.Struct, frozen=True):
+    """Which super namespaces a tenant has: the facts have the UID of each, empty for one that is ending."""
+
+    key: str
+    uid: str
+
+    @property
+    def name(self) -> str:
+        return "namespaces"
+
+
+TenantProbe = ReadyzProbe | SyncerProbe | NodesProbe | NamespacesProbe

@@ -8,6 +8,7 @@ import msgspec
 from tenancy import names as tenancy_names
 from tenant_operator.core import availability, native
 from tenant_operator.core.conditions import ConditionStatus, ConditionType, Finding, fails, unknown
+from tenant_operator.core.deletion import deletion
 from tenant_operator.core.live import is_as_desired
 from tenant_operator.core.observed import Observed
 from tenant_operator.core.plan import PlanBuilder, Settings, TenantPlan
@@ -36,6 +37,8 @@ RUNNING, UPDATING, PENDING = "Running", "Updating", "Pending"
 
 def plan(observed: Observed, settings: Settings) -> TenantPlan:
     """The next steps, with the status that goes with them."""
+    if observed.virtual_cluster.metadata.deletion_timestamp:
+        return deletion(observed)
     if _is_foreign(observed.virtual_cluster):
         return TenantPlan()
     resolved = _resolved(observed, settings)

@@ -10,9 +10,10 @@ import msgspec
 from daemonkit.kube.client import ApiError, UnreachableError
 from daemonkit.kube.credentials import CredentialsError
 from daemonkit.kube.kubeconfig import Access
+from daemonkit.kube.resources import ListMeta, MetadataOnly
 from tenancy import keys
 from tenant_operator.core.observed import ProbeResult
-from tenant_operator.core.probes import NodesProbe, ReadyzProbe, SyncerProbe, TenantProbe
+from tenant_operator.core.probes import NamespacesProbe, NodesProbe, ReadyzProbe, SyncerProbe, TenantProbe
 from tenant_operator.edge.requests import SuperClusterWriter
 from tenant_operator.edge.surroundings import ApiClient, OperatorSurroundings
 from tenant_operator.model.objects import Object, Ref
@@ -22,6 +23,11 @@ TIMEOUT_S = 5.0
 # Of the nodes, so many are asked at a time: with thousands of them it is a sample.
 MAX_NODES = 16
 _MAX_LIST_BYTES = 8 << 20
+
+
+class _NamespacePage(msgspec.Struct, frozen=True):
+    metadata: ListMeta = ListMeta()
+    items: list[MetadataOnly] = []
 
 
 class Prober:
@@ -46,6 +52,8 @@ class Prober:
                         return await self._syncer(probe, now)
                     case NodesProbe():
                         return await self._nodes(probe, now)
+                    case NamespacesProbe():
+                        return await self._namespaces(probe, now)
         except TimeoutError:
             return ProbeResult(is_ok=False, at=now, detail=f"no answer within {TIMEOUT_S:.0f} s")
         except (ApiError, UnreachableError, CredentialsError) as error:
@@ -75,6 +83,28 @@ class Prober:
         is_ok = annotations.get(keys.VC_UID) == probe.uid
         detail = "" if is_ok else f"Namespace {probe.super_namespace} does not exist yet"
         return ProbeResult(is_ok=is_ok, at=now, detail=detail)
+
+    async def _namespaces(self, probe: NamespacesProbe, now: float) -> ProbeResult:
+        found: dict[str, str] = {}
+        token = ""
+        while True:
+            params = {"limit": "500"} | ({"continue": token} if token else {})
+            body = await self._client.request(
+                "GET", "/api/v1/namespaces", params, limit_bytes=_MAX_LIST_BYTES
+            )
+            page = msgspec.json.decode(body, type=_NamespacePage)
+            for each in page.items:
+                annotations = each.metadata.annotations
+                is_root = annotations.get(keys.VC_ROOT_NAMESPACE) == "true"
+                is_its = (annotations.get(keys.CLUSTER), annotations.get(keys.VC_UID)) == (
+                    probe.key,
+                    probe.uid,
+                )
+                if is_its and not is_root:
+                    found[each.metadata.name] = "" if each.metadata.deletion_timestamp else each.metadata.uid
+            token = page.metadata.continue_
+            if not token:
+                return ProbeResult(is_ok=not found, at=now, detail="", facts=found)
 
     async def _nodes(self, probe: NodesProbe, now: float) -> ProbeResult:
         secret = await self._super.get(probe.client)

@@ -145,7 +145,7 @@ class Reconciler:
         has_news = False
         for probe, result in zip(made.probes, results, strict=True):
             before = state.probes.get(probe.name)
-            has_news |= before is None or before.is_ok != result.is_ok
+            has_news |= before is None or before.is_ok != result.is_ok or before.facts != result.facts
             state.probes[probe.name] = result
         return has_news
 
