@@ -95,14 +95,16 @@ def stages(builder: PlanBuilder, observed: Observed, control_plane: ControlPlane
     # What fell due while it slept is done before a pod starts.
     if not credentials.settle(builder, observed, control_plane, addresses, settings):
         return
-    is_first = observed.live("Deployment", control_plane.key, names.API_SERVER) is None
+    is_first = not readiness_of(
+        names.API_SERVER, observed.live("Deployment", control_plane.key, names.API_SERVER)
+    ).desired
     for group in rest:
         apply_all(builder, observed, group.manifests)
         behind = [each for each in _readiness(observed, group.manifests) if not each.is_settled]
         if behind and group.waits:
             builder.wait(behind[0].sentence)
-            # A first API server waits for its store itself, for a minute (kube-apiserver, preflight): its
-            # pod is scheduled meanwhile.
+            # A first API server, as one that is woken, waits a minute for its store itself (kube-apiserver,
+            # preflight). Its pod is scheduled meanwhile.
             if not (is_first and group.name == DATASTORE):
                 return
 
