@@ -98,7 +98,7 @@ _LIMITS: list[tuple[str, list[Any], list[Any]]] = [
         ["", "/etc/passwd", "../UTC", "Europe/", "a/b/c/d", "z" * 64, "+01:00"],
     ),
     ("restoreFrom", [], [{}, "before"]),
-    ("restoreFrom.backup", ["a", "before-1.2", "b" * 253], ["", "-a", "a_b", "b" * 254]),
+    ("restoreFrom.backup", ["a", "before-1.2", "b" * 63], ["", "-a", "a_b", "a/b", "a..b", "b" * 64]),
     (
         "import",
         [{"secretName": "a"}, {"secretName": "a.b", "key": "super-admin.conf"}],
