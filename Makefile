@@ -157,7 +157,7 @@ build/packages/SHA256SUMS: $(TREE)/bin/vn-agent $(wildcard packaging/*.py packag
 build/previous/SHA256SUMS: build/packages/SHA256SUMS
 	$(BIN)/python packaging/packages.py --tree $(TREE) --out build/previous --version 0.0.9 --compression gzip
 
-images: build/images/digests.json  ## OCI archives of webhook and vc-syncer, and the manifests that name their digests, into dist/
+images: build/images/digests.json  ## OCI archives of webhook, vc-syncer and vc-operator, and the manifests that name their digests, into dist/
 	mkdir -p dist
 	cp build/images/*.tar dist
 	$(BIN)/python packaging/manifests.py --images build/images --out dist --registry '$(REGISTRY)'
@@ -177,7 +177,7 @@ reference: $(VENV)/dev  ## docs/reference, from the code
 	$(BIN)/python -m tests.reference
 
 locks: $(VENV)/dev  ## the hashes of what packages and images install: packaging/requirements
-	for part in agent services syncer webhook tools; do \
+	for part in agent services syncer operator webhook tools; do \
 		$(BIN)/uv pip compile --quiet --generate-hashes --no-header --no-annotate --python-version 3.11 --only-binary :all: \
 			--python-platform x86_64-manylinux_2_28 --extra $$part --output-file packaging/requirements/$$part.txt pyproject.toml || exit 1; \
 	done

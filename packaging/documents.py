@@ -41,6 +41,7 @@ DAEMONS = {
     "kubeproxy-ext": "computes the rules of each Kata guest's Services",
     "dnsconfig": "computes the resolver of each pod's network",
     "vc-syncer": "copies tenants' objects into the super cluster, and statuses back",
+    "vc-operator": "makes and keeps the control planes of tenants",
     "dnsconfig-webhook": "writes the resolver of each pod's network into the pod when it is admitted",
 }
 GUEST_AGENT, TOOL = "vcnode-guest-agent", "vcnode"

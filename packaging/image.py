@@ -32,7 +32,8 @@ from daemonkit.version import VERSION
 LOCK = packages.SOURCE / "packaging/requirements/debian.lock"
 CACHE = Path.home() / ".cache/vcnode/debs"
 DIGESTS = "digests.json"
-# Of Debian 12, whose Python the tree is built for. libuuid1 and below: modules of the standard library.
+# Of Debian 12, whose Python the tree is built for. libuuid1 and below: modules of the standard library;
+# tzdata: time zones of VirtualClusters' schedules.
 _BASE = (
     *("base-files", "libc6", "libgcc-s1", "libstdc++6", "libpython3.11-minimal", "libpython3.11-stdlib"),
     *(
@@ -44,10 +45,12 @@ _BASE = (
         "libuuid1",
         "libbz2-1.0",
         "liblzma5",
+        "tzdata",
     ),
 )
 _LEFT_OUT = (
     *("usr/share/man", "usr/share/locale", "usr/share/lintian", "usr/share/gcc", "usr/share/bug"),
+    *("usr/share/zoneinfo/posix", "usr/share/zoneinfo/right"),
     *("usr/lib/python3.11/lib2to3", "usr/lib/python3.11/pydoc_data", "usr/lib/python3.11/ensurepip"),
 )
 _FILES = {
@@ -70,11 +73,11 @@ class ShippedImage:
         return f"vcnode-{self.program}"
 
 
-# vc-syncer's readiness is `vcnode status`. That tool imports modules of the node's daemons.
+# What `vcnode status` needs, by which pods are probed: the tool imports modules of the node's daemons.
+_TOOL = ("vcnode-tools", "vcnode-agent", "vcnode-services")
 IMAGES = (
-    ShippedImage(
-        "vc-syncer", ("vcnode-syncer", "vcnode-tools", "vcnode-agent", "vcnode-services"), tools=("vcnode",)
-    ),
+    ShippedImage("vc-syncer", ("vcnode-syncer", *_TOOL), tools=("vcnode",)),
+    ShippedImage("vc-operator", ("vcnode-operator", *_TOOL), tools=("vcnode",)),
     ShippedImage("dnsconfig-webhook", ("vcnode-webhook",)),
 )
 

@@ -24,9 +24,13 @@ from daemonkit.version import VERSION
 
 _PACKAGING = packages.SOURCE / "packaging"
 _CHART = _PACKAGING / "helm/vcnode"
-_BASES = ("namespace", "crds", "syncer", "webhook", "webhook-cert-manager", "cluster")
+_BASES = ("namespace", "crds", "syncer", "operator", "webhook", "webhook-cert-manager", "cluster")
 # The bases with a Deployment.
-_WITH_IMAGE = {"syncer": "vcnode-vc-syncer", "webhook": "vcnode-dnsconfig-webhook"}
+_WITH_IMAGE = {
+    "syncer": "vcnode-vc-syncer",
+    "operator": "vcnode-vc-operator",
+    "webhook": "vcnode-dnsconfig-webhook",
+}
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -197,6 +197,7 @@ def _stage(package: Package, tree: Path, entries: list[str], pages: Path, stage:
             "rbac",
             "gate",
             "syncer",
+            "operator",
             "webhook",
             "webhook-cert-manager",
             "cluster",

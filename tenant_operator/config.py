@@ -22,10 +22,12 @@ class SuperClusterSettings:
     kubeconfig_file: Path | None = setting(
         None, doc="of the super cluster's API server; without it the pod's service account"
     )
-    service_cidrs: tuple[str, ...] = setting((), doc="of its Services, which no tenant's range may overlap")
-    pod_cidrs: tuple[str, ...] = setting((), doc="of its pods")
+    service_cidrs: tuple[str, ...] = setting(
+        (), minimum_length=1, doc="of its Services, which no tenant's range may overlap"
+    )
+    pod_cidrs: tuple[str, ...] = setting((), minimum_length=1, doc="of its pods")
     node_cidrs: tuple[str, ...] = setting(
-        (), doc="of its nodes: where a tenant's API server may reach vn-agent"
+        (), minimum_length=1, doc="of its nodes: where a tenant's API server may reach vn-agent"
     )
 
     def problems(self) -> Iterator[str]:

@@ -80,6 +80,13 @@ def _syncer() -> tuple[LoadConfig, ExamineFiles]:
     return config.load, start_check.start_problems
 
 
+def _operator() -> tuple[LoadConfig, ExamineFiles]:
+    from tenant_operator import config
+    from tenant_operator.run import start_check
+
+    return config.load, start_check.start_problems
+
+
 @dataclass(frozen=True, slots=True)
 class InstalledDaemon:
     """A daemon that may be installed; `user` is empty for root, and for one that runs in a pod.
@@ -104,6 +111,7 @@ DAEMONS = (
     InstalledDaemon("dnsconfig", "dnsconfig", _dnsconfig, "dnsconfig"),
     InstalledDaemon("dnsconfig-webhook", "dns_webhook", _dns_webhook),
     InstalledDaemon("vc-syncer", "syncer", _syncer, "vc-syncer"),
+    InstalledDaemon("vc-operator", "tenant_operator", _operator, "vc-operator"),
 )
 
 

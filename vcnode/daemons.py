@@ -27,6 +27,7 @@ STATUS_SOCKETS = {
     "kubeproxy-ext": PROXY_STATUS,
     "dnsconfig": DNS_STATUS,
     "vc-syncer": SYNCER_STATUS,
+    "vc-operator": SOCKET_DIRECTORY / "vc-operator" / "status.sock",
     "dnsconfig-webhook": SOCKET_DIRECTORY / "dnsconfig-webhook" / "status.sock",
 }
 # A daemon answers from its memory; one that takes longer is in trouble.

@@ -19,7 +19,7 @@ from vcnode.init_inputs import KUBELET_CA, SETTINGS_FILE, SUPER_CA
 from vcnode.input_file import MAX_FILE_BYTES
 from vcnode.terminal import Terminal, ToolError
 
-# vc-syncer runs in the super cluster unless it is asked for.
+# vc-syncer and vc-operator run in the super cluster unless they are asked for.
 _NODE_DAEMONS = (NodeDaemon.VN_AGENT, NodeDaemon.KATA_BRIDGE, NodeDaemon.KUBEPROXY_EXT, NodeDaemon.DNSCONFIG)
 
 

@@ -223,6 +223,10 @@ def _configuration_class(daemon: NodeDaemon) -> tuple[Any, str]:
             from dnsconfig.config import KIND, DnsConfigConfiguration
 
             return DnsConfigConfiguration, KIND
+        if daemon is NodeDaemon.VC_OPERATOR:
+            from tenant_operator.config import KIND, OperatorConfiguration
+
+            return OperatorConfiguration, KIND
         from syncer.config import KIND, SyncerConfiguration
     except ModuleNotFoundError as error:
         raise ToolError(f"{daemon.value} is not installed here ({error.name} is missing)") from None

@@ -180,7 +180,7 @@ def is_clock_synchronized() -> bool | None:
 
 def _missing_users() -> Iterator[str]:
     for name in dict.fromkeys(
-        daemon.user for daemon in DAEMONS if daemon.user and daemon.name != "vc-syncer"
+        daemon.user for daemon in DAEMONS if daemon.user and daemon.name not in ("vc-syncer", "vc-operator")
     ):
         try:
             pwd.getpwnam(name)

@@ -41,6 +41,7 @@ _READS = {
     "dnsconfig": (_NODE_PODS, "/api/v1/services?limit=1", "/api/v1/namespaces?limit=1"),
     "dnsconfig-webhook": ("/api/v1/services?limit=1", "/api/v1/namespaces?limit=1"),
     "vc-syncer": ("/api/v1/pods?limit=1", "/api/v1/namespaces?limit=1", "/api/v1/nodes?limit=1"),
+    "vc-operator": ("/api/v1/secrets?limit=1", "/apis/tenancy.x-k8s.io/v1alpha1/virtualclusters?limit=1"),
 }
 
 CallProbe = Callable[[], Any]

@@ -28,6 +28,7 @@ DAEMONS = {
     "dnsconfig": "dnsconfig",
     "dnsconfig-webhook": "dns_webhook",
     "vc-syncer": "syncer",
+    "vc-operator": "tenant_operator",
 }
 KINDS = {
     "vn-agent": "VnAgentConfiguration",
@@ -36,6 +37,7 @@ KINDS = {
     "dnsconfig": "DnsConfigConfiguration",
     "dnsconfig-webhook": "DnsWebhookConfiguration",
     "vc-syncer": "SyncerConfiguration",
+    "vc-operator": "OperatorConfiguration",
 }
 DAY = dt.timedelta(days=1)
 
@@ -61,6 +63,7 @@ class HealthyNode:
         self.serving.issue(NODE, sans_dns=[NODE], sans_ip=["127.0.0.1"]).write(self.directory, "serving")
         self.agent_clients.issue(f"vcnode:vn-agent:{NODE}", usages=("client",)).write(self.directory, "agent")
         self.kubelet_authority.write(self.directory, "kubelet-ca")
+        self.serving.write(self.directory, "agent-serving-ca")
         leaf = self.tenant.issue("kube-apiserver-kubelet-client")
         document = tenant_document("ten-a", self.tenant.cert_pem, [(leaf.spki_sha256, "apiserver")])
         (self.directory / "tenants" / "ten-a.yaml").write_text(yaml.safe_dump(document))
@@ -160,6 +163,11 @@ class HealthyNode:
                 "vc-syncer",
                 superCluster=cluster["vc-syncer"],
                 tenants={"directory": str(where / "kubeconfigs")},
+            ),
+            "vc-operator": document(
+                "vc-operator",
+                superCluster=cluster["vc-operator"],
+                nodes={"servingCaFile": str(where / "agent-serving-ca.crt")},
             ),
         }
 

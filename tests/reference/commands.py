@@ -19,7 +19,10 @@ from vcnode.__main__ import parser as operators_tool
 from vcnode_demo import runner
 from vcnode_demo.__main__ import parser as demo_parser
 
-DAEMONS = ("vn-agent", "kubeproxy-ext", "dnsconfig", "dnsconfig-webhook", "kata-bridge", "vc-syncer")
+DAEMONS = (
+    *("vn-agent", "kubeproxy-ext", "dnsconfig", "dnsconfig-webhook", "kata-bridge", "vc-syncer"),
+    "vc-operator",
+)
 # What argparse exits with for wrong arguments.
 _EXIT_WRONG_ARGUMENTS = 2
 _NEGATIVE = (

@@ -11,6 +11,7 @@ import dnsconfig.config
 import kata_bridge.config
 import kubeproxy_ext.config
 import syncer.config
+import tenant_operator.config
 import vnagent.config
 from daemonkit.config import binding
 from daemonkit.config.binding import setting
@@ -92,6 +93,12 @@ KINDS = (
         "dnsconfig-webhook",
     ),
     FileKind(syncer.config.KIND, syncer.config.SyncerConfiguration, "vc-syncer.yaml", "vc-syncer"),
+    FileKind(
+        tenant_operator.config.KIND,
+        tenant_operator.config.OperatorConfiguration,
+        "vc-operator.yaml",
+        "vc-operator",
+    ),
     FileKind(
         keys.TENANT_KIND,
         _TenantFile,

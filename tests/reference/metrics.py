@@ -30,6 +30,7 @@ _PROGRAMS = {
     "dnsconfig": "dnsconfig",
     "dns_webhook": "dnsconfig-webhook",
     "syncer": "vc-syncer",
+    "tenant_operator": "vc-operator",
 }
 # A shared module registers its metric in a function of this name, which each program calls.
 _SHARED = "add_metric"

@@ -17,13 +17,14 @@ EXPOSURE_LIMITS: Mapping[str, float] = {
     "kubeproxy-ext": 1.5,
     "dnsconfig": 1.5,
     "vc-syncer": 1.5,
+    "vc-operator": 1.5,
     "dnsconfig-webhook": 1.5,
     "kata-bridge": 4.0,
 }
 _INI = re.compile(r"^```ini\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _NODE_DAEMONS = ("vn-agent", "kata-bridge", "kubeproxy-ext", "dnsconfig")
 # Daemons of the super cluster's side. They are not on this node, and have no configuration here.
-_OTHERS = ("vcnode-syncer", "vcnode-webhook")
+_OTHERS = ("vcnode-syncer", "vcnode-operator", "vcnode-webhook")
 _EXPOSURE = re.compile(r"Overall exposure level for \S+: ([0-9.]+)")
 # Private and shared pages of the daemon's process, without the script that vn-agent's unit begins with.
 _MEMORY = """

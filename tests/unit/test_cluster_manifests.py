@@ -28,7 +28,7 @@ from vcnode.core.init_plan import NodeDaemon
 
 PACKAGING = examples.ROOT / "packaging"
 CHART = PACKAGING / "helm" / "vcnode"
-BASES = ("namespace", "crds", "syncer", "webhook", "webhook-cert-manager", "cluster")
+BASES = ("namespace", "crds", "syncer", "operator", "webhook", "webhook-cert-manager", "cluster")
 # Files of these directories that no base takes, and why.
 LEFT_OUT = {
     "crds/networks-tenant.yaml": "for a tenant's own control plane",
@@ -99,7 +99,7 @@ def test_init_finds_the_rights_of_each_daemon(daemon: NodeDaemon) -> None:
         found = PACKAGING / "rbac" / name
         assert documents(found), name
         # A link leads to the one file, beside the Deployment.
-        assert found.is_symlink() == (daemon is NodeDaemon.VC_SYNCER)
+        assert found.is_symlink() == (daemon in (NodeDaemon.VC_SYNCER, NodeDaemon.VC_OPERATOR))
 
 
 def test_no_role_has_wildcards_or_leads_to_more_rights() -> None:
@@ -157,7 +157,7 @@ def test_each_object_is_in_one_base() -> None:
     assert sorted(taken) == sorted(present - LEFT_OUT.keys())
 
 
-@pytest.mark.parametrize("name", ["syncer", "webhook"])
+@pytest.mark.parametrize("name", ["syncer", "operator", "webhook"])
 def test_policies_are_applied_before_the_rights_that_they_limit(name: str) -> None:
     value = dict(kustomizations())[name]
     assert value["sortOptions"] == {"order": "fifo"}
@@ -171,7 +171,7 @@ def test_chart_has_no_object_of_its_own() -> None:
     for link in (CHART / "files").iterdir():
         assert link.is_symlink(), link.name
         assert link.resolve() == PACKAGING / link.name
-    assert {"crds", "rbac", "syncer", "webhook", "webhook-cert-manager"} == {
+    assert {"crds", "rbac", "syncer", "operator", "webhook", "webhook-cert-manager"} == {
         each.name for each in (CHART / "files").iterdir()
     }
 
@@ -188,7 +188,7 @@ def test_default_values_follow_the_schema_which_is_closed() -> None:
     values = yaml.safe_load((CHART / "values.yaml").read_text())
     jsonschema.Draft7Validator.check_schema(schema)
     jsonschema.validate(values, schema)
-    for place in ("", "syncer", "webhook", "nodes", "crds"):
+    for place in ("", "syncer", "operator", "webhook", "nodes", "crds"):
         wrong = json.loads(json.dumps(values))
         (wrong[place] if place else wrong)["surprise"] = 1
         with pytest.raises(jsonschema.ValidationError, match="surprise"):

@@ -14,6 +14,7 @@ import dnsconfig.config
 import kata_bridge.config
 import kubeproxy_ext.config
 import syncer.config
+import tenant_operator.config
 import vnagent.config
 from daemonkit.kube import kubeconfig
 from kata_bridge.sandboxes import file_source
@@ -31,6 +32,7 @@ DAEMONS: dict[str, Callable[[Path], Any]] = {
     "dnsconfig.yaml": dnsconfig.config.load,
     "dnsconfig-webhook.yaml": dns_webhook.config.load,
     "vc-syncer.yaml": syncer.config.load,
+    "vc-operator.yaml": tenant_operator.config.load,
 }
 
 

@@ -48,7 +48,15 @@ _COMMON = frozenset(
             "-",
         ),
         *("system:anonymous", "vn-agent", "kata-bridge", "kubeproxy-ext", "dnsconfig", "vc-syncer"),
-        *("dnsconfig-webhook", "containerd", "kubelet", "superCluster", "apiserver", "prometheus"),
+        *(
+            "vc-operator",
+            "dnsconfig-webhook",
+            "containerd",
+            "kubelet",
+            "superCluster",
+            "apiserver",
+            "prometheus",
+        ),
     }
 )
 _LABEL = r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?"

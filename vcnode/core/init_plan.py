@@ -43,6 +43,7 @@ class NodeDaemon(enum.Enum):
     KUBEPROXY_EXT = "kubeproxy-ext"
     DNSCONFIG = "dnsconfig"
     VC_SYNCER = "vc-syncer"
+    VC_OPERATOR = "vc-operator"
 
     @property
     def user(self) -> str:
@@ -66,7 +67,7 @@ class NodeDaemon(enum.Enum):
     @property
     def manifests(self) -> tuple[str, ...]:
         """Its files of packaging/rbac, in the order in which to apply them."""
-        restricted = self in (NodeDaemon.KATA_BRIDGE, NodeDaemon.VC_SYNCER)
+        restricted = self in (NodeDaemon.KATA_BRIDGE, NodeDaemon.VC_SYNCER, NodeDaemon.VC_OPERATOR)
         return (*((f"{self.value}-policy.yaml",) if restricted else ()), f"{self.value}.yaml")
 
 
@@ -76,6 +77,7 @@ _METRICS_PORTS = {
     NodeDaemon.KUBEPROXY_EXT: 10573,
     NodeDaemon.DNSCONFIG: 10574,
     NodeDaemon.VC_SYNCER: 10575,
+    NodeDaemon.VC_OPERATOR: 10577,
 }
 
 
@@ -342,6 +344,16 @@ def _configuration(daemon: NodeDaemon, node: NodeSettings) -> Values:
         return {
             "superCluster": {"kubeconfigFile": kubeconfig_file},
             "tenants": {"virtualClusters": {}},
+            "status": shared["status"],
+        }
+    if daemon is NodeDaemon.VC_OPERATOR:
+        return {
+            "superCluster": {
+                "kubeconfigFile": kubeconfig_file,
+                **({"serviceCidrs": list(node.service_cidrs)} if node.service_cidrs else {}),
+            },
+            "nodes": {"servingCaFile": f"{PKI}/vn-agent-ca.crt"},
+            "leaderElection": {},
             "status": shared["status"],
         }
     shared |= {"nodeName": node.node_name, "superCluster": {"kubeconfigFile": kubeconfig_file}}

@@ -56,12 +56,13 @@ def _slow(what: str, name: str, job: str, bound: str, above: str, **labels: str)
     return AlertFault(what, series(REST), _node("warning"), series("0+60x200"))
 
 
-VN, KB, KP, DNS, WEB, SYNC = (
-    "vn-agent", "kata-bridge", "kubeproxy-ext", "dnsconfig", "dnsconfig-webhook", "vc-syncer",
+VN, KB, KP, DNS, WEB, SYNC, OPER = (
+    "vn-agent", "kata-bridge", "kubeproxy-ext", "dnsconfig", "dnsconfig-webhook", "vc-syncer", "vc-operator",
 )  # fmt: skip
 _BUILD = 'vcnode_build_info{job="vn-agent",node="%s",instance="%s",daemon="vn-agent",version="%s"}'
 _REQUESTS = "vcnode_vnagent_requests_total"
 _RENEWALS = "vcnode_syncer_vnode_renewals_total"
+_RECONCILES = "vcnode_tenantoperator_reconciles_total"
 _REVIEWS = "vcnode_dnswebhook_reviews_total"
 _STALE = "30+60x200"
 
@@ -432,5 +433,36 @@ FAULTS: dict[str, AlertFault] = {
         "1x170 0x30",
         {"severity": "critical", "instance": "10.0.0.11:10571"},
         "1x200",
+    ),
+    # ---- vc-operator
+    "VcOperatorStepsRefused": _simple(
+        "a right was taken away",
+        on_node("vcnode_tenantoperator_failures_total", OPER, cause="forbidden"),
+        ONCE,
+        {"severity": "warning", "cause": "forbidden"},
+    ),
+    "VcOperatorReconcilesFail": AlertFault(
+        "the super cluster's store is full",
+        {
+            on_node(_RECONCILES, OPER, result="settled"): "0+1x200",
+            on_node(_RECONCILES, OPER, result="failed"): "0x139 3+3x61",
+        },
+        {"severity": "critical"},
+        {
+            on_node(_RECONCILES, OPER, result="settled"): "0+1x200",
+            on_node(_RECONCILES, OPER, result="failed"): ONCE,
+        },
+    ),
+    "VcOperatorReadySlow": AlertFault(
+        "no node has room for control planes",
+        {
+            on_node("vcnode_tenantoperator_ready_seconds_bucket", OPER, le=le): values
+            for le, values in {"60.0": REST, "120.0": REST, "300.0": "0+1x200", "+Inf": "0+1x200"}.items()
+        },
+        {"severity": "warning"},
+        {
+            on_node("vcnode_tenantoperator_ready_seconds_bucket", OPER, le=le): "0+1x200"
+            for le in ("60.0", "120.0", "300.0", "+Inf")
+        },
     ),
 }

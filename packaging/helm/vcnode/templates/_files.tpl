@@ -47,9 +47,15 @@
 {{- $_ := set $object.spec "replicas" (int $values.replicas) }}
 {{- $_ := mergeOverwrite $pod $values.pod }}
 {{- else if eq $object.kind "ConfigMap" }}
-{{- if $values.configuration }}
+{{- if and $values.configuration (hasKey $object.data "config.yaml") }}
 {{- $text := get $object.data "config.yaml" | fromYaml }}
 {{- $_ := set $object.data "config.yaml" (mergeOverwrite $text $values.configuration | toYaml) }}
+{{- end }}
+{{- if hasKey $object.data "serviceCidrs" }}
+{{- /* What a policy reads of the configuration. */}}
+{{- range $key, $ranges := dig "superCluster" dict $values.configuration }}
+{{- if hasKey $object.data $key }}{{ $_ := set $object.data $key (join "," $ranges) }}{{ end }}
+{{- end }}
 {{- end }}
 {{- if hasKey $object.data "kubeconfig" }}
 {{- $_ := set $object.data "kubeconfig" ($object.data.kubeconfig | replace "https://10.96.0.1" $values.server) }}

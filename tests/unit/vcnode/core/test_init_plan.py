@@ -21,7 +21,11 @@ def document(name: str) -> Any:
     return yaml_values.decode((ROOT / "examples" / name).read_text())
 
 
-@pytest.mark.parametrize("daemon", [each for each in NodeDaemon if each is not NodeDaemon.VC_SYNCER])
+# They run in the super cluster, where their examples are for.
+IN_PODS = (NodeDaemon.VC_SYNCER, NodeDaemon.VC_OPERATOR)
+
+
+@pytest.mark.parametrize("daemon", [each for each in NodeDaemon if each not in IN_PODS])
 def test_configuration_is_the_example(daemon: NodeDaemon) -> None:
     expected = document(f"{daemon.value}.yaml")
     del expected["apiVersion"], expected["kind"]
@@ -33,6 +37,18 @@ def test_vc_syncer_reads_virtual_clusters_by_its_kubeconfig() -> None:
         "superCluster": {"kubeconfigFile": "/etc/vcnode/vc-syncer.kubeconfig"},
         "tenants": {"virtualClusters": {}},
         "status": {"socket": "/run/vcnode/vc-syncer/status.sock"},
+    }
+
+
+def test_vc_operator_has_a_lease_and_its_kubeconfig() -> None:
+    assert init_plan.configuration(NodeDaemon.VC_OPERATOR, NODE) == {
+        "superCluster": {
+            "kubeconfigFile": "/etc/vcnode/vc-operator.kubeconfig",
+            "serviceCidrs": ["10.96.0.0/16"],
+        },
+        "nodes": {"servingCaFile": "/etc/vcnode/pki/vn-agent-ca.crt"},
+        "leaderElection": {},
+        "status": {"socket": "/run/vcnode/vc-operator/status.sock"},
     }
 
 
@@ -52,12 +68,12 @@ def test_certificates_are_those_of_the_readme() -> None:
         (f"{pki}/vn-agent/kubelet-client.crt", "vcnode:vn-agent:node-1", None, Signer.KUBELET_CLIENT),
         *(
             (f"{pki}/{name}/client.crt", f"vcnode:{name}:node-1", f"vcnode:{name}s", Signer.CLIENT)
-            for name in ("kata-bridge", "kubeproxy-ext", "dnsconfig", "vc-syncer")
+            for name in ("kata-bridge", "kubeproxy-ext", "dnsconfig", "vc-syncer", "vc-operator")
         ),
     ]
     readme = (ROOT / "README.md").read_text()
     for spec in NODE.certificates():
-        if spec.signer is not Signer.SERVING and spec.daemon is not NodeDaemon.VC_SYNCER:
+        if spec.signer is not Signer.SERVING and spec.daemon not in IN_PODS:
             assert spec.daemon is not None
             group = f", O={spec.organization}" if spec.organization else ""
             assert f"{spec.daemon.value}/{spec.stem}.{{crt,key}}" in readme
