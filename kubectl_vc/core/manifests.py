@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The VirtualClusters that the plugin makes, and the changes that it asks for."""
+
+import datetime as dt
+from collections.abc import Collection, Sequence
+
+from kubectl_vc.core.command import ALL, Command
+from kubectl_vc.core.faults import PluginError
+from kubectl_vc.core.view import API_VERSION, Object, TenantView, at, objects, parsed_time, printed_time, text
+from tenancy import keys
+
+
+def virtual_cluster(command: Command, cluster_version: str) -> Object:
+    """That of `create`. What the command does not name is left to the defaults of the API."""
+    given = {
+        "clusterVersionName": cluster_version,
+        "class": command.size_class,
+        "serviceCidr": command.service_cidr,
+        "clusterDomain": command.cluster_domain,
+    }
+    return _manifest(command.name, {key: value for key, value in given.items() if value})
+
+
+def restored_copy(view: TenantView, command: Command) -> Object:
+    """That of `restore --to`: as the one that was backed up, from its backup.
+
+    What belongs to this one alone stays behind: its host name, and the Secret that it was imported from.
+    """
+    before = at(view.value, "spec")
+    spec = (
+        {key: value for key, value in before.items() if key != "import"} if isinstance(before, dict) else {}
+    )
+    exposure = spec.get("exposure")
+    if isinstance(exposure, dict):
+        spec["exposure"] = {key: value for key, value in exposure.items() if key != "hostName"}
+    spec["clusterVersionName"] = view.version or view.desired_version
+    spec["restoreFrom"] = {"backup": command.backup}
+    return _manifest(command.new_name, spec)
+
+
+def chosen_version(named: str, known: Sequence[Object]) -> str:
+    """The ClusterVersion of a new VirtualCluster: the named, the only one, or the default.
+
+    Raises PluginError, with all that there are.
+    """
+    names = sorted(text(each, "metadata", "name") for each in known)
+    defaults = [
+        text(each, "metadata", "name")
+        for each in known
+        if text(each, "metadata", "annotations", keys.DEFAULT_VERSION) == "true"
+    ]
+    if named:
+        if named in names:
+            return named
+        raise PluginError(f"ClusterVersion {named} is not in the super cluster; {_listed(names)}")
+    if len(defaults) == 1 or (len(names) == 1 and not defaults):
+        return defaults[0] if defaults else names[0]
+    problem = f"{len(defaults)} ClusterVersions are" if defaults else "no ClusterVersion is"
+    if not names:
+        raise PluginError(f"the super cluster has no ClusterVersion; {_listed(names)}")
+    annotation = f"{keys.DEFAULT_VERSION}=true"
+    raise PluginError(f"{problem} annotated {annotation}; {_listed(names)}; choose with --cluster-version")
+
+
+def rotations(what: Collection[str], token: str) -> dict[str, str]:
+    """The annotations that ask for rotations."""
+    chosen = keys.ROTATABLE if ALL in what else what
+    return {f"{keys.ROTATE_PREFIX}{each}": token for each in chosen}
+
+
+def request_time(view: TenantView, other: str, now: dt.datetime) -> str:
+    """For a request that is to win against the one at annotation `other`, whose author's clock may be
+    ahead."""
+    before = parsed_time(text(view.value, "metadata", "annotations", other))
+    return printed_time(now if before is None else max(now, before + dt.timedelta(seconds=1)))
+
+
+def request_token(now: dt.datetime) -> str:
+    """Of a rotation: another one at each call of a person."""
+    return printed_time(now)
+
+
+def check_backup(view: TenantView, backup: str) -> None:
+    """Raises PluginError, with all that there are."""
+    known = [text(each, "name") for each in objects(view.value, "status", "backups")]
+    if backup not in known:
+        make = f"make one: kubectl vc backup {view.name} -n {view.namespace}"
+        there = f"there are: {', '.join(known)}" if known else make
+        raise PluginError(f"VirtualCluster {view.path} has no backup {backup}; {there}")
+
+
+def backup_name(view: TenantView, now: dt.datetime) -> str:
+    """Of a backup whose author names none."""
+    return f"{view.name}-{now.astimezone(dt.UTC):%Y%m%d-%H%M%S}"
+
+
+def volumes_patch(view: TenantView) -> Object:
+    """Keeps the volumes of the object of this UID."""
+    return {"metadata": {"uid": view.uid}, "spec": {"volumes": "Retain"}}
+
+
+def version_patch(view: TenantView, target: str) -> Object:
+    """Changes the ClusterVersion of exactly the object that was read."""
+    return {
+        "metadata": {"resourceVersion": text(view.value, "metadata", "resourceVersion")},
+        "spec": {"clusterVersionName": target},
+    }
+
+
+def annotations_patch(view: TenantView, annotations: dict[str, str]) -> Object:
+    """Annotates the object of this UID, and no later one of its name."""
+    return {"metadata": {"uid": view.uid, "annotations": annotations}}
+
+
+def rollback_target(view: TenantView) -> str:
+    """The ClusterVersion of the one step back. Raises PluginError if there is none any more."""
+    previous = text(view.value, "status", "previousClusterVersion")
+    if not previous:
+        raise PluginError(
+            f"VirtualCluster {view.path} has not been upgraded: there is no version to go back to"
+        )
+    if at(view.value, "status", "upgrade", "confirmed") is True:
+        raise PluginError(
+            f"VirtualCluster {view.path}: the upgrade from {previous} is confirmed and cannot be taken back;"
+            f" restore a backup: kubectl vc restore {view.name} -n {view.namespace} --from BACKUP"
+        )
+    return previous
+
+
+def _manifest(name: str, spec: Object) -> Object:
+    return {"apiVersion": API_VERSION, "kind": "VirtualCluster", "metadata": {"name": name}, "spec": spec}
+
+
+def _listed(names: Sequence[str]) -> str:
+    if not names:
+        return "apply one: docs/operate.md has an example"
+    return f"there are: {', '.join(names)}"
