@@ -24,10 +24,9 @@ from kubectl_vc.core.view import Object, TenantView, text
 from kubectl_vc.files import private_directory, write_private
 from kubectl_vc.invocation import EXIT_DONE, Invocation
 from kubectl_vc.port import ApiServer
-from tenant_operator.model.names import tenant_kubeconfig
+from tenancy import keys
 
 _PROGRAM = "kubectl-vc"
-_SECRET_KEY = "value"  # noqa: S105 - a key's name
 # Set for the kubectl that `credential` starts: if that asks for a credential of the same tenant, the flags
 # lead to the tenant, and the two would start each other for ever.
 _ASKS_FOR = "KUBECTL_VC_CREDENTIAL_OF"
@@ -132,7 +131,7 @@ def _change_config(config: ApiServer, words: list[str]) -> None:
 
 
 def _secret(invocation: Invocation, cluster: ApiServer, name: str, namespace: str) -> Object:
-    secret = tenant_kubeconfig(name)
+    secret = f"{name}{keys.TENANT_KUBECONFIG_SUFFIX}"
     try:
         return cluster.get("secrets", secret, namespace)
     except RequestError as error:
@@ -147,7 +146,7 @@ def _secret(invocation: Invocation, cluster: ApiServer, name: str, namespace: st
 
 def _access(invocation: Invocation, secret: Object, path: str) -> TenantAccess:
     try:
-        data = base64.b64decode(text(secret, "data", _SECRET_KEY), validate=True).decode()
+        data = base64.b64decode(text(secret, "data", keys.TENANT_KUBECONFIG_KEY), validate=True).decode()
         return access_of(_parsed(invocation, data))
     except AccessError as error:
         raise _unusable(path, error) from None

@@ -111,6 +111,10 @@ ROTATABLE = (
     "certificates",
 )
 
+# The Secret of a VirtualCluster in its namespace, named for it and this, with its administrator's kubeconfig.
+TENANT_KUBECONFIG_SUFFIX = "-kubeconfig"
+TENANT_KUBECONFIG_KEY = "value"
+
 # Annotation on a ClusterVersion, `true`: the one for VirtualClusters whose author names none.
 DEFAULT_VERSION = "vcnode.io/default"
 

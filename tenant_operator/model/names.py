@@ -72,7 +72,7 @@ VC_UID_LABEL = keys.VC_UID
 
 def tenant_kubeconfig(virtual_cluster: str) -> str:
     """The Secret in the VirtualCluster's namespace with its administrator's kubeconfig, at key `value`."""
-    return f"{virtual_cluster}-kubeconfig"
+    return f"{virtual_cluster}{keys.TENANT_KUBECONFIG_SUFFIX}"
 
 
 def labels(uid: str) -> dict[str, str]:

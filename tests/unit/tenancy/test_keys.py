@@ -59,6 +59,8 @@ def test_keys_are_those_of_virtualcluster_and_arktos() -> None:
             "encryption-key",
             "certificates",
         ),
+        "TENANT_KUBECONFIG_SUFFIX": "-kubeconfig",
+        "TENANT_KUBECONFIG_KEY": "value",
         "DEFAULT_VERSION": "vcnode.io/default",
         "SHARDING": "vcnode.io/sharding",
         "SHARDS": "vcnode.io/shards",
