@@ -73,7 +73,8 @@ class FakeKubectl:
     def create(
         self, manifest: Object, namespace: str = DEFAULT_NAMESPACE, *, dry_run: bool = False
     ) -> Object:
-        resource, name = _RESOURCES[manifest["kind"]], manifest["metadata"]["name"]
+        resource, metadata = _RESOURCES[manifest["kind"]], manifest["metadata"]
+        name = metadata.get("name") or f"{metadata['generateName']}x"
         self._check("create", resource)
         where = namespace or DEFAULT
         if (resource, where, name) in self.objects:

@@ -54,15 +54,13 @@ def lines(facts: TenantFacts, found: Sequence[Diagnosis], now: dt.datetime) -> l
         f" {view.root_namespace or '-'}"
     ]
     if view.sleeping_since:
-        shown.append(
-            f"It sleeps since {age(view.sleeping_since, now)} ago; kubectl vc wake {view.name} -n"
-            f" {view.namespace}"
-        )
+        wake = f"kubectl vc wake {view.name} -n {view.namespace}"
+        shown.append(f"It sleeps since {age(view.sleeping_since, now)}; to wake it: {wake}")
     for each in found:
         shown += [f"{each.subject}: {each.cause}", f"    {each.remedy}"]
     shown += [f"not examined: {each}" for each in facts.unread]
     if not found:
-        shown.append("nothing is wrong" if not facts.unread else "nothing is wrong in what could be examined")
+        shown.append("nothing is wrong in what could be examined" if facts.unread else "nothing is wrong")
     return [printable(each) for each in shown]
 
 
