@@ -8,6 +8,7 @@ from tenant_operator.core.plan import PlanBuilder, Settings
 from tenant_operator.core.steps import ClaimNamespace, PatchCluster
 from tenant_operator.core.workloads import Readiness, readiness_of
 from tenant_operator.core.writes import apply_all, apply_if_needed
+from tenant_operator.datastores.choice import datastore_of
 from tenant_operator.model import names
 from tenant_operator.model.control_plane import ControlPlane, ManifestInputs
 from tenant_operator.model.objects import Object, ref_of
@@ -82,7 +83,11 @@ def stages(builder: PlanBuilder, observed: Observed, control_plane: ControlPlane
         node_cidrs=settings.node_cidrs,
         operator_namespace=settings.namespace,
         has_started_store=_has_started_store(observed, control_plane),
+        store_members=_store_members(observed, control_plane),
     )
+    if problem := datastore_of(control_plane, inputs).problem:
+        builder.wait(problem)
+        return
     groups = native_groups(control_plane, inputs)
     network, rest = groups[0], groups[1:]
     apply_all(builder, observed, network.manifests)
@@ -127,6 +132,13 @@ def _readiness(observed: Observed, manifests: tuple[Object, ...]) -> list[Readin
         for ref in refs
         if ref.kind in ("Deployment", "StatefulSet")
     ]
+
+
+def _store_members(observed: Observed, control_plane: ControlPlane) -> int:
+    """How many members its etcd was made with, which a change of the class does not change; 0 before."""
+    known = observed.live("ConfigMap", control_plane.key, names.ETCD_CONFIG)
+    members = (known.value.get("data") or {}).get(names.ETCD_MEMBERS_KEY, "") if known is not None else ""
+    return int(members) if members in ("1", "3") else 0
 
 
 def _has_started_store(observed: Observed, control_plane: ControlPlane) -> bool:

@@ -50,6 +50,7 @@ class ManifestInputs(msgspec.Struct, frozen=True):
 
     `digests`: by `NAME` of a Secret or `NAME/KEY` of a ConfigMap, the digest of its content, for what no
     program reads again by itself. `has_started_store`: all members of its etcd were ready once.
+    `store_members`: how many it was made with; 0 before. `store_endpoints`: URLs of a shared one.
     `service_addresses`: the cluster IPs of `apiserver-svc`. The ports and CIDRs are for the fence:
     `dns_cidrs` of DNS servers that are no pods, `client_cidrs` of clients outside of the super cluster.
     """
@@ -64,3 +65,6 @@ class ManifestInputs(msgspec.Struct, frozen=True):
     dns_cidrs: tuple[str, ...] = ()
     client_cidrs: tuple[str, ...] = ()
     has_started_store: bool = False
+    store_members: int = 0
+    store_endpoints: tuple[str, ...] = ()
+    store_cidrs: tuple[str, ...] = ()

@@ -152,6 +152,34 @@ def memory_quantity(size: int) -> str:
     return f"{whole // 1024}Gi" if whole % 1024 == 0 else f"{whole}Mi"
 
 
+_SECURITY: Object = {
+    "runAsNonRoot": True,
+    "runAsUser": NON_ROOT,
+    "runAsGroup": NON_ROOT,
+    "fsGroup": NON_ROOT,
+    # Else the kubelet walks a whole volume at each start.
+    "fsGroupChangePolicy": "OnRootMismatch",
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+
+
+def job_template(
+    control_plane: ControlPlane, component: str, container: Object, volumes: Sequence[Object]
+) -> Object:
+    """Of a job with one container, in whatever namespace: the account there gives it no token."""
+    return {
+        "metadata": {"labels": control_plane.labels | {names.COMPONENT: component}},
+        "spec": {
+            "restartPolicy": "Never",
+            "automountServiceAccountToken": False,
+            "enableServiceLinks": False,
+            "securityContext": _SECURITY,
+            "containers": [container],
+            "volumes": list(volumes),
+        },
+    }
+
+
 def pod_template(
     component: str,
     control_plane: ControlPlane,
@@ -168,15 +196,7 @@ def pod_template(
         "enableServiceLinks": False,
         "serviceAccountName": names.SERVICE_ACCOUNT,
         "terminationGracePeriodSeconds": grace_seconds,
-        "securityContext": {
-            "runAsNonRoot": True,
-            "runAsUser": NON_ROOT,
-            "runAsGroup": NON_ROOT,
-            "fsGroup": NON_ROOT,
-            # Else the kubelet walks a whole volume at each start.
-            "fsGroupChangePolicy": "OnRootMismatch",
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
+        "securityContext": _SECURITY,
         "affinity": {"podAntiAffinity": _spread(component)},
         "topologySpreadConstraints": [
             {

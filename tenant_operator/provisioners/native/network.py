@@ -1,17 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is there before a control plane has a pod: its Service, its account and its budgets of disruptions."""
 
+from collections.abc import Iterable
+
 from tenant_operator.model import names, pods
 from tenant_operator.model.control_plane import ControlPlane
 from tenant_operator.model.objects import Object
 
 
-def network(control_plane: ControlPlane) -> tuple[Object, ...]:
-    """In the root namespace."""
+def network(control_plane: ControlPlane, components: Iterable[str]) -> tuple[Object, ...]:
+    """In the root namespace. The components are those whose service needs their pods."""
     return (
         _service_account(control_plane),
         _service(control_plane),
-        *(_disruption_budget(control_plane, each) for each in (names.API_SERVER, names.ETCD)),
+        *(_disruption_budget(control_plane, each) for each in components),
     )
 
 

@@ -42,7 +42,7 @@ CONTROL_PLANE = ControlPlane(
     exposure=Exposure(),
 )
 
-INPUTS = ManifestInputs(node_cidrs=("192.0.2.0/24",))
+INPUTS = ManifestInputs(node_cidrs=("192.0.2.0/24",), store_endpoints=("https://etcd.example:2379",))
 
 
 def control_plane(**changes: Any) -> ControlPlane:

@@ -127,8 +127,8 @@ def test_servers_in_kubeconfigs(
     )
 
 
-@pytest.mark.parametrize("datastore", ["kine-sqlite", "kine-postgresql", "shared-etcd"])
-def test_only_an_etcd_of_its_own_has_certificates_here(datastore: str) -> None:
+@pytest.mark.parametrize("datastore", ["kine-postgresql", "shared-etcd"])
+def test_only_a_store_of_its_own_has_certificates_here(datastore: str) -> None:
     found = control_planes.specs(control_planes.control_plane(datastore))
     assert {spec.secret for spec in SPECS.values()} - {spec.secret for spec in found} == {
         "etcd-server",
