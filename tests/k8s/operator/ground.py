@@ -36,10 +36,8 @@ class OperatorGround:
 def prepared(ring: SyncedRing) -> Iterator[OperatorGround]:
     """The ring with images of etcd, the current Kubernetes and vc-signer on its nodes, DNS, and volumes."""
     api = ring.super_cluster.api
-    archive = ring.directory / "super-coredns.tar"
-    images.write_coredns_image(archive, ring.binaries["coredns"])
-    for node in ring.nodes:
-        node.node.import_image(archive)
+    coredns = ring.binaries["coredns"]
+    releases.import_image(ring, lambda archive: images.write_coredns_image(archive, coredns))
     cluster_dns.install(api, SUPER_DNS, images.COREDNS)
     releases.import_etcd(ring)
     releases.import_kubernetes(ring, releases.CURRENT)

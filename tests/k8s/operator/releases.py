@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 
 from tests.k8s import build
 from tests.k8s.operator import signer_image
@@ -43,31 +45,32 @@ def import_kubernetes(ring: SyncedRing, release: KubernetesImages) -> None:
         (release.api_server, "kube-apiserver"),
         (release.controller_manager, "kube-controller-manager"),
     ):
-        _import(ring, image, {name: ring.binaries[f"{name}{release.suffix}"]})
+        _import_programs(ring, image, {name: ring.binaries[f"{name}{release.suffix}"]})
 
 
 def import_etcd(ring: SyncedRing) -> None:
     """Give all nodes etcd, with its programs for snapshots, as the official image has them."""
-    _import(ring, ETCD, {name: ring.binaries[name] for name in ("etcd", "etcdctl", "etcdutl")})
+    _import_programs(ring, ETCD, {name: ring.binaries[name] for name in ("etcd", "etcdctl", "etcdutl")})
 
 
 def import_kine(ring: SyncedRing) -> None:
     """Give all nodes kine."""
-    _import(ring, KINE, {"kine": ring.binaries["kine"]})
+    _import_programs(ring, KINE, {"kine": ring.binaries["kine"]})
 
 
 def import_signer(ring: SyncedRing) -> None:
     """Give all nodes vc-signer."""
-    archive = ring.directory / "signer-image.tar"
-    signer_image.write(archive, SIGNER)
-    for node in ring.nodes:
-        node.node.import_image(archive)
+    import_image(ring, lambda archive: signer_image.write(archive, SIGNER))
+
+
+def import_image(ring: SyncedRing, write: Callable[[Path], None]) -> None:
+    """Give all nodes, side by side, the image that `write` makes an archive of."""
+    archive = ring.directory / "image.tar"
+    write(archive)
+    with ThreadPoolExecutor() as threads:
+        list(threads.map(lambda node: node.node.import_image(archive), ring.nodes))
     archive.unlink()
 
 
-def _import(ring: SyncedRing, image: str, programs: Mapping[str, str]) -> None:
-    archive = ring.directory / "control-plane-image.tar"
-    images.write_control_plane_image(archive, image, programs)
-    for node in ring.nodes:
-        node.node.import_image(archive)
-    archive.unlink()
+def _import_programs(ring: SyncedRing, image: str, programs: Mapping[str, str]) -> None:
+    import_image(ring, lambda archive: images.write_control_plane_image(archive, image, programs))

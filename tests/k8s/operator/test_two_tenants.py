@@ -14,6 +14,7 @@ from tests.k8s.operator import releases, tenants
 from tests.k8s.operator.daemon import OperatorDaemon
 from tests.k8s.operator.ground import OperatorGround
 from tests.k8s.operator.tenants import OperatedTenant
+from tests.k8s.ring import images
 from tests.k8s.ring.images import AGNHOST
 from tests.k8s.ring.kubectl import Kubectl
 from tests.k8s.syncer.daemon import SyncerDaemon
@@ -36,7 +37,11 @@ def pair(
 ) -> Iterator[BothTenants]:
     """Both, Ready, with every daemon of ours on the nodes; each has a server with its own name."""
     with networked(ground.ring, syncer, "node"):
-        tenants.apply(ground, tenants.cluster_version(_RELEASE, releases.CURRENT))
+        server = ground.ring.binaries["metrics-server"]
+        releases.import_image(ground.ring, lambda archive: images.write_metrics_server_image(archive, server))
+        version = tenants.cluster_version(_RELEASE, releases.CURRENT)
+        version["spec"]["images"]["metricsServer"] = images.METRICS_SERVER
+        tenants.apply(ground, version)
         one, other = (tenants.create(ground, operator, name, clusterVersionName=_RELEASE) for name in _NAMES)
         try:
             for tenant in (one, other):
