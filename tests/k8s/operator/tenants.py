@@ -53,10 +53,11 @@ def cluster_version(name: str, release: KubernetesImages, **spec: object) -> Jso
     }
 
 
-def apply(ground: OperatorGround, *values: JsonObject) -> None:
+def apply(ground: OperatorGround, value: JsonObject) -> None:
     """`kubectl apply` in the super cluster, as its administrator."""
-    document = {"apiVersion": "v1", "kind": "List", "items": list(values)}
-    ground.ring.super_kubectl("apply", "-f", "-", stdin=json.dumps(document).encode()).check()
+    namespace = value["metadata"].get("namespace", "default")
+    kubectl = replace(ground.ring.super_kubectl, namespace=namespace)
+    kubectl("apply", "-f", "-", stdin=json.dumps(value).encode()).check()
 
 
 @dataclass(frozen=True, slots=True)
