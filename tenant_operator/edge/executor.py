@@ -183,7 +183,8 @@ def _generated(step: GenerateKeys) -> Object:
         pair = issuing.service_account_key()
         data = {
             "signing.pem": pair.key_pem,
-            "first.pub": pair.certificate_pem,
+            # vc-signer refuses a key whose file has another name.
+            f"{issuing.key_id(pair.certificate_pem)}.pub": pair.certificate_pem,
             "verify.pem": pair.certificate_pem,
         }
     else:

@@ -7,6 +7,7 @@ seconds of a tenant's life.
 
 import base64
 import datetime as dt
+import hashlib
 import ipaddress
 import secrets
 from collections.abc import Mapping
@@ -182,6 +183,12 @@ def service_account_key() -> IssuedPair:
     key = _new_key()
     public = key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
     return IssuedPair(public, _key_pem(key))
+
+
+def key_id(public_pem: bytes) -> str:
+    """A key's `kid` as kube-apiserver makes it: the SHA-256 of its SubjectPublicKeyInfo."""
+    der = base64.b64decode(b"".join(public_pem.splitlines()[1:-1]))
+    return base64.urlsafe_b64encode(hashlib.sha256(der).digest()).rstrip(b"=").decode("ascii")
 
 
 def encryption_key() -> str:

@@ -161,6 +161,17 @@ def test_a_service_account_key() -> None:
     assert load_pem_public_key(pair.certificate_pem) == private.public_key()
 
 
+def test_a_key_has_the_id_that_the_api_server_expects() -> None:
+    """The name of its file is `KID.pub`: vc-signer refuses another."""
+    lines = (
+        b"-----BEGIN PUBLIC KEY-----",
+        b"MFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAEaxfR8uEsQkf4vOblY6RA8ncDfYEt",
+        b"6zOg9KE5RdiYwpZP40Li/hp/m47n60p8D54WK84zV2sxXs7LtkBoN79R9Q==",
+        b"-----END PUBLIC KEY-----",
+    )
+    assert issuing.key_id(b"\n".join(lines) + b"\n") == "XNJS-wzokyQ2-vjM0QQJgbie5K1rn-niorfnGqyyfNM"
+
+
 def test_encryption_keys_are_32_random_bytes() -> None:
     found = {issuing.encryption_key() for _ in range(8)}
     assert len(found) == 8
