@@ -9,6 +9,8 @@ from tenant_operator.core.conditions import ConditionType
 from tenant_operator.model.objects import Ref
 from tests.unit.tenant_operator.core.worlds import FakeWorld, virtual_cluster
 
+WORKLOADS = ("Deployment", "StatefulSet")
+
 
 def made() -> FakeWorld:
     world = FakeWorld(virtual_cluster())
@@ -100,4 +102,96 @@ def test_key_of_root_namespace_is_its_name() -> None:
         "tenancy.x-k8s.io/vcuid": "3c6ef372-0000-4000-8000-000000000001",
         "tenancy.x-k8s.io/vcrootns": "true",
         "vcnode.io/service-cidrs": "10.32.0.0/24",
+    }
+
+
+def test_sleeping_tenant_has_no_pod_and_wakes() -> None:
+    world = made()
+    annotations = world.cluster["metadata"].setdefault("annotations", {})
+    annotations["vcnode.io/sleep-requested-at"] = "2027-01-15T07:00:00Z"
+    world.run()
+    replicas = [value["spec"]["replicas"] for ref, value in world.objects.items() if ref.kind in WORKLOADS]
+    assert replicas == [0, 0, 0]
+    assert condition(world, ConditionType.SLEEPING) == ("True", "Asleep")
+    assert condition(world, ConditionType.READY) == ("False", "Asleep")
+    # Its nodes and vc-syncer go on.
+    assert world.cluster["status"]["phase"] == "Running"
+    assert world.cluster["status"]["sleep"] == {"since": "2027-01-15T07:00:00Z", "why": "request"}
+    annotations["vcnode.io/wake-requested-at"] = "2027-01-15T07:30:00Z"
+    world.run()
+    assert condition(world, ConditionType.READY) == ("True", "TenantReady")
+    assert condition(world, ConditionType.SLEEPING) == ("False", "Awake")
+    assert "sleep" not in world.cluster["status"] or not world.cluster["status"]["sleep"]
+
+
+def _deleted(*, volumes: str = "Delete") -> FakeWorld:
+    world = FakeWorld(virtual_cluster(volumes=volumes))
+    world.run()
+    key = world.cluster["status"]["clusterNamespace"]
+    world.super_namespaces = {f"{key}-default": "ns-1", f"{key}-shop": "ns-2"}
+    world.cluster["metadata"]["deletionTimestamp"] = "2027-01-15T08:00:00Z"
+    return world
+
+
+def test_deletion_leaves_nothing() -> None:
+    world = _deleted()
+    world.run()
+    assert world.objects == {}
+    assert world.super_namespaces == {}
+    assert world.cluster["metadata"]["finalizers"] == []
+
+
+def test_deletion_before_anything_was_made_ends() -> None:
+    world = FakeWorld(virtual_cluster())
+    world.cluster["metadata"] |= {
+        "deletionTimestamp": "2027-01-15T08:00:00Z",
+        "finalizers": ["vcnode.io/vc-operator"],
+    }
+    world.run()
+    assert world.cluster["metadata"]["finalizers"] == []
+
+
+def test_deletion_names_the_namespace_that_is_left() -> None:
+    world = _deleted()
+    key = world.cluster["status"]["clusterNamespace"]
+    world.run()
+    world = _deleted()
+    plan = world.plan()
+    world.finish(plan)
+    world.super_namespaces = {f"{key}-shop": ""}  # it is ending, and something keeps it
+    for _ in range(5):
+        plan = world.plan()
+        for step in plan.steps:
+            world.carry_out(step)
+        world.finish(plan)
+    assert world.objects == {}
+    assert world.cluster["metadata"]["finalizers"] == ["vcnode.io/vc-operator"]
+    assert f"Namespace {key}-shop" in world.cluster["status"]["message"]
+
+
+@pytest.mark.parametrize("most", range(6))
+def test_deletion_killed_after_each_step(most: int) -> None:
+    world = _deleted()
+    taken = 0
+    while taken < most:
+        plan = world.plan()
+        for step in plan.steps[: most - taken]:
+            world.carry_out(step)
+        if not plan.steps and taken:
+            break
+        taken += max(len(plan.steps), 1)
+        world.finish(plan)
+    world.probes.clear()
+    world.run()
+    assert world.objects == {}
+    assert world.cluster["metadata"]["finalizers"] == []
+
+
+def test_kept_volumes_keep_what_opens_them() -> None:
+    world = _deleted(volumes="Retain")
+    world.run()
+    key = world.cluster["status"]["clusterNamespace"]
+    assert world.objects.keys() == {
+        Ref("Namespace", "", key),
+        Ref("Secret", key, "encryption-config"),
     }

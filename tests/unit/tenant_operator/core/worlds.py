@@ -17,6 +17,7 @@ from tenant_operator.core import live as parsing
 from tenant_operator.core.live import LiveObject
 from tenant_operator.core.observed import Observed, ProbeResult
 from tenant_operator.core.plan import Settings, TenantPlan
+from tenant_operator.core.probes import NamespacesProbe
 from tenant_operator.core.status import status_patch
 from tenant_operator.core.steps import (
     Apply,
@@ -59,6 +60,7 @@ class FakeWorld:
     probes: dict[str, ProbeResult] = field(default_factory=dict)
     laid: list[Object] = field(default_factory=list)
     settings: Settings = SETTINGS
+    super_namespaces: dict[str, str] = field(default_factory=dict)
     writes: int = 0
     _versions: Any = field(default_factory=lambda: itertools.count(100))
 
@@ -96,12 +98,14 @@ class FakeWorld:
         patch = status_patch(self.observed(), made, ()) if made.findings else None
         if patch is not None:
             status = self.cluster.setdefault("status", {})
-            status.update({key: value for key, value in patch["status"].items() if value is not None})
+            status |= patch["status"]
+            self.cluster["status"] = {key: value for key, value in status.items() if value is not None}
         news = patch is not None
         for probe in made.probes:
             before = self.probes.get(probe.name)
-            news |= before is None or not before.is_ok
-            self.probes[probe.name] = ProbeResult(is_ok=True, at=self.now_s)
+            facts = dict(self.super_namespaces) if isinstance(probe, NamespacesProbe) else {}
+            news |= before is None or not before.is_ok or before.facts != facts
+            self.probes[probe.name] = ProbeResult(is_ok=not facts, at=self.now_s, facts=facts)
         return self.make_ready() or news
 
     def make_ready(self) -> bool:
@@ -111,6 +115,7 @@ class FakeWorld:
             if ref.kind in ("Deployment", "StatefulSet"):
                 wanted = value["spec"]["replicas"]
                 status = {
+                    "replicas": wanted,
                     "observedGeneration": value["metadata"]["generation"],
                     "readyReplicas": wanted,
                     "updatedReplicas": wanted,
@@ -130,9 +135,7 @@ class FakeWorld:
             case ClaimNamespace(manifest):
                 self._create(manifest)
             case Remove(ref, uid):
-                if ref in self.objects and self.objects[ref]["metadata"]["uid"] == uid:
-                    del self.objects[ref]
-                    self.writes += 1
+                self._remove(ref, uid)
             case PatchCluster(patch):
                 self.cluster["metadata"] |= {
                     key: value for key, value in patch["metadata"].items() if key != "resourceVersion"
@@ -158,6 +161,16 @@ class FakeWorld:
                 self._create(issuing.secret_of(secret.namespace, secret.name, data, labels, {}))
             case ApplyDefaults(_, manifests):
                 self.laid = list(manifests)
+
+    def _remove(self, ref: Ref, uid: str) -> None:
+        """A Namespace takes all that is in it."""
+        if ref.kind == "Namespace" and self.super_namespaces.get(ref.name) == uid:
+            del self.super_namespaces[ref.name]
+        if ref in self.objects and self.objects[ref]["metadata"]["uid"] == uid:
+            gone = [each for each in self.objects if each == ref or each.namespace == ref.name]
+            for each in gone if ref.kind == "Namespace" else [ref]:
+                del self.objects[each]
+            self.writes += 1
 
     def _create(self, manifest: Object) -> None:
         ref = ref_of(manifest)
