@@ -136,3 +136,8 @@ ROTATION_SINCE = "vcnode.io/rotation-since"
 
 # Annotation on a VirtualCluster, before what is to rotate: any value but the last one requests a rotation.
 ROTATE_PREFIX = "vcnode.io/rotate-"
+
+# Annotations on the workloads of a control plane: the ClusterVersion that each was applied with, and the
+# minor version of Kubernetes that it emulates.
+APPLIED_VERSION = "vcnode.io/cluster-version"
+EMULATED_VERSION = "vcnode.io/emulated-version"

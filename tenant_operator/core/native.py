@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The steps of a control plane that the operator runs itself, in their order."""
 
+from collections.abc import Sequence
+
 from tenancy import keys
 from tenant_operator.core import credentials
 from tenant_operator.core.observed import Observed
 from tenant_operator.core.plan import PlanBuilder, Settings
 from tenant_operator.core.steps import ClaimNamespace, PatchCluster
+from tenant_operator.core.versions import marked
 from tenant_operator.core.workloads import Readiness, readiness_of
 from tenant_operator.core.writes import apply_all, apply_if_needed
 from tenant_operator.datastores.choice import datastore_of
@@ -88,7 +91,10 @@ def stages(builder: PlanBuilder, observed: Observed, control_plane: ControlPlane
     if problem := datastore_of(control_plane, inputs).problem:
         builder.wait(problem)
         return
-    groups = native_groups(control_plane, inputs)
+    groups = [
+        group._replace(manifests=tuple(marked(each, control_plane) for each in group.manifests))
+        for group in native_groups(control_plane, inputs)
+    ]
     network, rest = groups[0], groups[1:]
     apply_all(builder, observed, network.manifests)
     if not addresses:
@@ -114,7 +120,7 @@ def stages(builder: PlanBuilder, observed: Observed, control_plane: ControlPlane
                 return
 
 
-def _put_to_sleep(builder: PlanBuilder, observed: Observed, groups: tuple[Group, ...]) -> None:
+def _put_to_sleep(builder: PlanBuilder, observed: Observed, groups: Sequence[Group]) -> None:
     """End the pods, the store's last: the API server may have requests under way."""
     for group in reversed(groups):
         apply_all(builder, observed, group.manifests)

@@ -7,7 +7,7 @@ from tenant_operator.core.conditions import Finding
 from tenant_operator.core.probes import TenantProbe
 from tenant_operator.core.steps import OperatorStep
 from tenant_operator.model.objects import Object
-from tenant_operator.model.virtual_cluster import SleepStatus
+from tenant_operator.model.virtual_cluster import SleepStatus, UpgradeStatus
 
 
 class Settings(msgspec.Struct, frozen=True):
@@ -42,6 +42,7 @@ class TenantPlan(msgspec.Struct, frozen=True):
     cluster_version: str | None = None
     kubernetes_version: str | None = None
     sleep: SleepStatus | None = None
+    upgrade: UpgradeStatus | None = None
 
 
 class PlanBuilder:

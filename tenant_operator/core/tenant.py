@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import msgspec
 
 from tenancy import names as tenancy_names
-from tenant_operator.core import availability, native
+from tenant_operator.core import availability, native, versions
 from tenant_operator.core.conditions import ConditionStatus, ConditionType, Finding, fails, unknown
 from tenant_operator.core.deletion import deletion
 from tenant_operator.core.live import is_as_desired
@@ -14,6 +14,7 @@ from tenant_operator.core.observed import Observed
 from tenant_operator.core.plan import PlanBuilder, Settings, TenantPlan
 from tenant_operator.core.probes import NodesProbe, ReadyzProbe, SyncerProbe
 from tenant_operator.core.steps import Apply, ApplyDefaults
+from tenant_operator.core.versions import VersionPlan
 from tenant_operator.core.workloads import workloads
 from tenant_operator.life import requests, sleep
 from tenant_operator.life.sleep import SleepDecision
@@ -49,12 +50,32 @@ def plan(observed: Observed, settings: Settings) -> TenantPlan:
     asked = requests.read(cluster.metadata.annotations, observed.now_s)
     rest = sleep.decide(cluster, asked, observed.now_s, _volumes(observed))
     control_plane = msgspec.structs.replace(resolved, is_asleep=rest.is_asleep)
+    found = versions.versions_of(
+        observed, control_plane.key, control_plane.release, asked, is_asleep=rest.is_asleep
+    )
+    if found.versions is None:
+        control_plane = versions.as_running(observed, control_plane)
+    else:
+        control_plane = versions.with_versions(control_plane, found.versions)
     builder = PlanBuilder()
     native.stages(builder, observed, control_plane, settings)
     if rest.next_change_at_s is not None:
         builder.look_again(max(rest.next_change_at_s - observed.now_s, 1.0))
-    made = _completed(builder, observed, control_plane, settings)
+    made = _with_versions(_completed(builder, observed, control_plane, settings), found, resolved.release)
     return _with_sleep(made, rest, asked.problems)
+
+
+def _with_versions(made: TenantPlan, found: VersionPlan, target: Release) -> TenantPlan:
+    """The plan with condition UpToDate, and the ClusterVersion of the status once all run it."""
+    is_running = made.phase == RUNNING
+    return msgspec.structs.replace(
+        made,
+        findings=(*made.findings, found.finding),
+        phase=UPDATING if is_running and found.waits_for else made.phase,
+        cluster_version=target.name if found.is_complete and is_running else None,
+        kubernetes_version=target.kubernetes_version if found.is_complete and is_running else None,
+        upgrade=found.upgrade,
+    )
 
 
 def _volumes(observed: Observed) -> list[Ref]:
@@ -110,7 +131,7 @@ def _completed(
     available = availability.control_plane_available(control_plane, parts)
     addresses = native.service_addresses(observed, control_plane)
     endpoint = server_url(addresses[0]) if addresses else ""
-    is_running = cluster.status.phase == RUNNING
+    is_running = cluster.status.phase in (RUNNING, UPDATING)
     if available.is_true and not control_plane.is_asleep:
         _ask(builder, observed, control_plane, settings, endpoint, is_running=is_running)
     readyz = observed.probes.get("readyz")
@@ -141,8 +162,6 @@ def _completed(
         phase=RUNNING if is_served else PENDING,
         key=control_plane.key,
         endpoint=endpoint,
-        cluster_version=control_plane.release.name if available.is_true else None,
-        kubernetes_version=control_plane.release.kubernetes_version if available.is_true else None,
     )
 
 
