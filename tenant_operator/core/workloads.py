@@ -23,7 +23,9 @@ class Readiness(msgspec.Struct, frozen=True):
 
     @property
     def is_settled(self) -> bool:
-        """All replicas run the current template and are ready."""
+        """All replicas run the current template and are ready; none of an earlier one is left."""
+        if self.replicas != self.updated:
+            return False  # while it rolls out, a ready one may be of the earlier template
         return (
             self.is_found and self.is_observed and self.ready >= self.desired and self.updated >= self.desired
         )
