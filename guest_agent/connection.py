@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from daemonkit import logs
+from daemonkit.http2 import Http2Error
 from guest_agent.http2.call import GrpcCall
-from guest_agent.http2.hpack import Http2Error
 
 # The name in the server's certificate, whichever address leads to it: kata_bridge.guest_certificates.
 SERVER_NAME = "kata-bridge.vcnode.internal"

@@ -7,31 +7,44 @@ The node is authenticated before its bytes come here. Its messages have limits a
 one ends the connection.
 """
 
-import struct
 from collections import deque
 from urllib.parse import unquote
 
-from guest_agent.http2.hpack import Http2Error, literal, read_headers
-
-_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-# Length and type in one number, flags, stream.
-_HEAD = struct.Struct(">IBI")
-_SETTING = struct.Struct(">HI")
-_NUMBER = struct.Struct(">I")
-# Before each message: whether it is compressed, and its length.
-_MESSAGE_HEAD = struct.Struct(">BI")
-
-_DATA, _HEADERS, _RST_STREAM, _SETTINGS, _PUSH_PROMISE, _PING, _GOAWAY = 0, 1, 3, 4, 5, 6, 7
-_WINDOW_UPDATE, _CONTINUATION = 8, 9
-_END_STREAM = _ACK = 0x1
-_END_HEADERS, _PADDED, _PRIORITY = 0x4, 0x8, 0x20
-_HEADER_TABLE_SIZE, _ENABLE_PUSH, _INITIAL_WINDOW_SIZE = 1, 2, 4
+from daemonkit.http2 import (
+    ACK,
+    CONTINUATION,
+    DATA,
+    ENABLE_PUSH,
+    END_HEADERS,
+    END_STREAM,
+    FIRST_WINDOW_BYTES,
+    FRAME_HEAD,
+    GOAWAY,
+    HEADER_TABLE_SIZE,
+    HEADERS,
+    INITIAL_WINDOW_SIZE,
+    MAX_FRAME_BYTES,
+    MAX_WINDOW_BYTES,
+    MESSAGE_HEAD,
+    NUMBER,
+    PING,
+    PREFACE,
+    PRIORITY,
+    PRIORITY_BYTES,
+    PUSH_PROMISE,
+    RST_STREAM,
+    SETTING,
+    SETTINGS,
+    WINDOW_UPDATE,
+    Http2Error,
+    frame,
+    literal,
+    number_of,
+    without_padding,
+)
+from guest_agent.http2.hpack import read_headers
 
 _STREAM = 1
-_FRAME_BYTES = 1 << 14
-"""The largest frame of both sides: HTTP/2's default."""
-_FIRST_WINDOW_BYTES = (1 << 16) - 1
-_MAX_WINDOW_BYTES = (1 << 31) - 1
 # How much the node may send ahead of our reading.
 _WINDOW_BYTES = 1 << 20
 _MAX_HEADERS_BYTES = 1 << 16
@@ -59,7 +72,7 @@ class GrpcCall:
     def __init__(self, path: str, authority: str) -> None:
         """`path` and `authority` are the pseudo-headers of these names."""
         self.ended = ""
-        self._out = bytearray(_PREFACE)
+        self._out = bytearray(PREFACE)
         self._rest = b""
         self._block: bytearray | None = None
         self._block_ends_stream = False
@@ -67,13 +80,13 @@ class GrpcCall:
         self._incoming = bytearray()
         self._messages: deque[bytes] = deque()
         self._unsent = bytearray()
-        self._windows = [_FIRST_WINDOW_BYTES, _FIRST_WINDOW_BYTES]
+        self._windows = [FIRST_WINDOW_BYTES, FIRST_WINDOW_BYTES]
         """How much we may still send: on the connection, and on our stream."""
-        self._first_window = _FIRST_WINDOW_BYTES
+        self._first_window = FIRST_WINDOW_BYTES
         self._used_window_bytes = 0
-        settings = ((_HEADER_TABLE_SIZE, 0), (_ENABLE_PUSH, 0), (_INITIAL_WINDOW_SIZE, _WINDOW_BYTES))
-        self._frame(_SETTINGS, 0, 0, b"".join(_SETTING.pack(*each) for each in settings))
-        self._frame(_WINDOW_UPDATE, 0, 0, _NUMBER.pack(_WINDOW_BYTES - _FIRST_WINDOW_BYTES))
+        settings = ((HEADER_TABLE_SIZE, 0), (ENABLE_PUSH, 0), (INITIAL_WINDOW_SIZE, _WINDOW_BYTES))
+        self._frame(SETTINGS, 0, 0, b"".join(SETTING.pack(*each) for each in settings))
+        self._frame(WINDOW_UPDATE, 0, 0, NUMBER.pack(_WINDOW_BYTES - FIRST_WINDOW_BYTES))
         fields = {
             ":method": "POST",
             ":scheme": "https",
@@ -82,16 +95,16 @@ class GrpcCall:
             "te": "trailers",
             "content-type": "application/grpc",
         }
-        self._frame(_HEADERS, _END_HEADERS, _STREAM, b"".join(map(literal, fields, fields.values())))
+        self._frame(HEADERS, END_HEADERS, _STREAM, b"".join(map(literal, fields, fields.values())))
 
     def send_message(self, message: bytes) -> None:
         """Send a message, as soon as the node's window has room."""
-        self._unsent += _MESSAGE_HEAD.pack(0, len(message))
+        self._unsent += MESSAGE_HEAD.pack(0, len(message))
         self._unsent += message
         self._send_messages()
 
     def ping(self) -> None:
-        self._frame(_PING, 0, 0, bytes(8))
+        self._frame(PING, 0, 0, bytes(8))
 
     def data_to_send(self) -> bytearray:
         """The bytes to write. Report what was written by `data_sent`."""
@@ -115,46 +128,46 @@ class GrpcCall:
         if self._rest:
             data = self._rest + data
         position, end = 0, len(data)
-        while end - position >= _HEAD.size:
-            word, flags, stream = _HEAD.unpack_from(data, position)
-            length, start = word >> 8, position + _HEAD.size
-            if length > _FRAME_BYTES:
+        while end - position >= FRAME_HEAD.size:
+            word, flags, stream = FRAME_HEAD.unpack_from(data, position)
+            length, start = word >> 8, position + FRAME_HEAD.size
+            if length > MAX_FRAME_BYTES:
                 raise Http2Error(f"a frame of {length} bytes")
             if start + length > end:
                 break
             position = start + length
-            self._handle_frame(word & 0xFF, flags, stream & _MAX_WINDOW_BYTES, data[start:position])
+            self._handle_frame(word & 0xFF, flags, stream & MAX_WINDOW_BYTES, data[start:position])
             # Behind each frame: whether the next one makes a window too large depends on what was sent.
             self._send_messages()
         self._rest = data[position:]
-        if len(self._out) > _MAX_CONTROL_BYTES + _FRAME_BYTES:
+        if len(self._out) > _MAX_CONTROL_BYTES + MAX_FRAME_BYTES:
             raise Http2Error("it sends and does not read our answers")
 
     # ---- frames from the node
 
     def _handle_frame(self, kind: int, flags: int, stream: int, payload: bytes) -> None:
-        if (self._block is not None) is not (kind == _CONTINUATION):
+        if (self._block is not None) is not (kind == CONTINUATION):
             raise Http2Error("a CONTINUATION is missing or unexpected")
-        if kind == _DATA:
+        if kind == DATA:
             self._handle_data(flags, stream, payload)
-        elif kind in (_HEADERS, _CONTINUATION):
+        elif kind in (HEADERS, CONTINUATION):
             self._handle_headers(kind, flags, stream, payload)
-        elif kind == _SETTINGS:
+        elif kind == SETTINGS:
             self._handle_settings(flags, payload)
-        elif kind == _WINDOW_UPDATE:
-            self._widen_window(stream, _number(payload) & _MAX_WINDOW_BYTES)
-        elif kind == _PING:
-            if not flags & _ACK:
-                self._frame(_PING, _ACK, 0, payload)
-        elif kind == _RST_STREAM:
-            self._end(f"the node reset the stream, HTTP/2 error {_number(payload)}")
-        elif kind == _GOAWAY:
-            last, error = _number(payload[:4]) & _MAX_WINDOW_BYTES, _number(payload[4:8])
+        elif kind == WINDOW_UPDATE:
+            self._widen_window(stream, number_of(payload) & MAX_WINDOW_BYTES)
+        elif kind == PING:
+            if not flags & ACK:
+                self._frame(PING, ACK, 0, payload)
+        elif kind == RST_STREAM:
+            self._end(f"the node reset the stream, HTTP/2 error {number_of(payload)}")
+        elif kind == GOAWAY:
+            last, error = number_of(payload[:4]) & MAX_WINDOW_BYTES, number_of(payload[4:8])
             # Without an error, streams that it knows go on.
             if error or last < _STREAM:
                 debug_data = payload[8:].decode("utf-8", "replace")
                 self._end(f"the node sent GOAWAY, HTTP/2 error {error} {debug_data}".strip())
-        elif kind == _PUSH_PROMISE:
+        elif kind == PUSH_PROMISE:
             raise Http2Error("a PUSH_PROMISE, which we disabled")
 
     def _handle_data(self, flags: int, stream: int, payload: bytes) -> None:
@@ -163,40 +176,40 @@ class GrpcCall:
         self._used_window_bytes += len(payload)
         if self._used_window_bytes > _WINDOW_BYTES:
             raise Http2Error("more data than our window allows")
-        self._incoming += _without_padding(flags, payload)
-        while len(self._incoming) >= _MESSAGE_HEAD.size:
-            is_compressed, length = _MESSAGE_HEAD.unpack_from(self._incoming)
+        self._incoming += without_padding(flags, payload)
+        while len(self._incoming) >= MESSAGE_HEAD.size:
+            is_compressed, length = MESSAGE_HEAD.unpack_from(self._incoming)
             if is_compressed or length > MAX_MESSAGE_BYTES:
                 raise Http2Error(f"a message of {length} bytes" + (", compressed" if is_compressed else ""))
-            whole = _MESSAGE_HEAD.size + length
+            whole = MESSAGE_HEAD.size + length
             if len(self._incoming) < whole:
                 break
-            self._messages.append(bytes(self._incoming[_MESSAGE_HEAD.size : whole]))
+            self._messages.append(bytes(self._incoming[MESSAGE_HEAD.size : whole]))
             del self._incoming[:whole]
         self._open_window()
-        if flags & _END_STREAM:
+        if flags & END_STREAM:
             self._end("the node ended the stream")
 
     def _open_window(self) -> None:
         """Let the node send more, unless its messages pile up."""
         if self._used_window_bytes > _WINDOW_BYTES // 2 and len(self._messages) < MAX_QUEUED_MESSAGES:
-            granted = _NUMBER.pack(self._used_window_bytes)
+            granted = NUMBER.pack(self._used_window_bytes)
             self._used_window_bytes = 0
-            self._frame(_WINDOW_UPDATE, 0, 0, granted)
-            self._frame(_WINDOW_UPDATE, 0, _STREAM, granted)
+            self._frame(WINDOW_UPDATE, 0, 0, granted)
+            self._frame(WINDOW_UPDATE, 0, _STREAM, granted)
 
     def _handle_headers(self, kind: int, flags: int, stream: int, payload: bytes) -> None:
         if stream != _STREAM:
             raise Http2Error("HEADERS outside of our stream")
-        if kind == _HEADERS:
-            payload = _without_padding(flags, payload)
-            self._block = bytearray(payload[5:] if flags & _PRIORITY else payload)
-            self._block_ends_stream = bool(flags & _END_STREAM)
+        if kind == HEADERS:
+            payload = without_padding(flags, payload)
+            self._block = bytearray(payload[PRIORITY_BYTES:] if flags & PRIORITY else payload)
+            self._block_ends_stream = bool(flags & END_STREAM)
         elif self._block is not None:
             self._block += payload
         if self._block is None or len(self._block) > _MAX_HEADERS_BYTES:
             raise Http2Error("headers are too long")
-        if not flags & _END_HEADERS:
+        if not flags & END_HEADERS:
             return
         fields, self._block = read_headers(bytes(self._block)), None
         http_status = fields.get(":status", "200")
@@ -207,22 +220,22 @@ class GrpcCall:
         self._is_answered = True
 
     def _handle_settings(self, flags: int, payload: bytes) -> None:
-        if flags & _ACK:
+        if flags & ACK:
             return
-        if len(payload) % _SETTING.size:
+        if len(payload) % SETTING.size:
             raise Http2Error("SETTINGS are cut short")
-        for setting, value in _SETTING.iter_unpack(payload):
-            if setting == _INITIAL_WINDOW_SIZE:
+        for setting, value in SETTING.iter_unpack(payload):
+            if setting == INITIAL_WINDOW_SIZE:
                 # Also for data under way: the window may become negative.
                 self._widen_window(_STREAM, value - self._first_window)
                 self._first_window = value
-        self._frame(_SETTINGS, _ACK, 0, b"")
+        self._frame(SETTINGS, ACK, 0, b"")
 
     def _widen_window(self, stream: int, by: int) -> None:
         if stream not in (0, _STREAM):
             return
         self._windows[stream] += by
-        if self._windows[stream] > _MAX_WINDOW_BYTES:
+        if self._windows[stream] > MAX_WINDOW_BYTES:
             raise Http2Error("a window is too large")
 
     def _end(self, message: str) -> None:
@@ -232,14 +245,14 @@ class GrpcCall:
 
     def _send_messages(self) -> None:
         """Frame as much of the messages as the node's windows allow."""
-        while self._unsent and (room := min(*self._windows, _FRAME_BYTES)) > 0:
+        while self._unsent and (room := min(*self._windows, MAX_FRAME_BYTES)) > 0:
             # In limited pieces: a large message is not buffered twice.
             if len(self._out) > _MAX_CONTROL_BYTES:
                 return
             chunk = bytes(self._unsent[:room])
             del self._unsent[:room]
             self._windows = [each - len(chunk) for each in self._windows]
-            self._frame(_DATA, 0, _STREAM, chunk)
+            self._frame(DATA, 0, _STREAM, chunk)
 
     def data_sent(self, count: int) -> None:
         """Remove the first `count` bytes of `data_to_send`: they were written."""
@@ -248,22 +261,7 @@ class GrpcCall:
             self._send_messages()
 
     def _frame(self, kind: int, flags: int, stream: int, payload: bytes) -> None:
-        self._out += _HEAD.pack(len(payload) << 8 | kind, flags, stream) + payload
-
-
-def _number(payload: bytes) -> int:
-    if len(payload) != _NUMBER.size:
-        raise Http2Error("a frame has the wrong length for its type")
-    (number,) = _NUMBER.unpack(payload)
-    return int(number)
-
-
-def _without_padding(flags: int, payload: bytes) -> bytes:
-    if not flags & _PADDED:
-        return payload
-    if not payload or payload[0] >= len(payload):
-        raise Http2Error("more padding than payload")
-    return payload[1 : len(payload) - payload[0]]
+        self._out += frame(kind, flags, stream, payload)
 
 
 def _end_message(fields: dict[str, str]) -> str:

@@ -5,22 +5,12 @@ We write literals only, and allow the node no dynamic table. So its headers can 
 of them we need the call's status and nothing else.
 """
 
+from daemonkit.http2 import Http2Error, integer
+
 # Of the static table. We need none of the other entries.
 _STATUS_AT = {8: "200", 9: "204", 10: "206", 11: "304", 12: "400", 13: "404", 14: "500"}
 _STATIC_ENTRIES = 61
 _HUFFMAN = "(coded)"
-
-
-class Http2Error(Exception):
-    """The peer violates HTTP/2, or a limit of ours."""
-
-
-def literal(name: str, value: str) -> bytes:
-    """A literal field without indexing and Huffman coding. Both parts are shorter than 127 bytes."""
-    one, other = name.encode(), value.encode()
-    if max(len(one), len(other)) >= 0x7F:
-        raise ValueError(f"{name} is too long")
-    return b"".join((b"\0", bytes((len(one),)), one, bytes((len(other),)), other))
 
 
 def read_headers(block: bytes) -> dict[str, str]:
@@ -34,17 +24,17 @@ def read_headers(block: bytes) -> dict[str, str]:
     while position < len(block):
         first = block[position]
         if first & 0x80:
-            index, position = _integer(block, position, 7)
+            index, position = integer(block, position, 7)
             _check_index(index)
             if index in _STATUS_AT:
                 fields[":status"] = _STATUS_AT[index]
             continue
         if first & 0xE0 == 0x20:
-            size, position = _integer(block, position, 5)
+            size, position = integer(block, position, 5)
             if size:
                 raise Http2Error("a dynamic table, which we disabled")
             continue
-        index, position = _integer(block, position, 6 if first & 0x40 else 4)
+        index, position = integer(block, position, 6 if first & 0x40 else 4)
         if index:
             _check_index(index)
             name = ":status" if index in _STATUS_AT else ""
@@ -61,30 +51,10 @@ def _check_index(index: int) -> None:
         raise Http2Error("a header refers to a table entry that does not exist")
 
 
-def _integer(block: bytes, position: int, bits: int) -> tuple[int, int]:
-    """An integer and its end (RFC 7541, 5.1)."""
-    if position >= len(block):
-        raise Http2Error("headers are cut short")
-    mask = (1 << bits) - 1
-    number = block[position] & mask
-    position += 1
-    if number < mask:
-        return number, position
-    for shift in (0, 7, 14):
-        if position >= len(block):
-            break
-        byte = block[position]
-        position += 1
-        number += (byte & 0x7F) << shift
-        if not byte & 0x80:
-            return number, position
-    raise Http2Error("headers are cut short, or a number is too large")
-
-
 def _text(block: bytes, position: int) -> tuple[str, int]:
     """A string and its end (RFC 7541, 5.2)."""
     is_coded = position < len(block) and bool(block[position] & 0x80)
-    length, start = _integer(block, position, 7)
+    length, start = integer(block, position, 7)
     end = start + length
     if end > len(block):
         raise Http2Error("headers are cut short")

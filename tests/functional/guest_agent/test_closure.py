@@ -13,6 +13,7 @@ ROOT = Path(__file__).parents[3]
 PACKAGES = ("daemonkit", "bridge_api", "guest_agent", "ruleset")
 OURS = {
     "daemonkit",
+    "daemonkit.http2",
     "daemonkit.logs",
     "daemonkit.protobuf",
     "daemonkit.version",

@@ -3,8 +3,8 @@
 
 import struct
 
+from daemonkit.http2 import Http2Error, literal
 from guest_agent.http2.call import GrpcCall
-from guest_agent.http2.hpack import Http2Error, literal
 from tests.fuzz.invariants import same_however_divided
 from tests.fuzz.target import FuzzTarget
 

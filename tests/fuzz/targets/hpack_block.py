@@ -3,7 +3,8 @@
 
 import hpack
 
-from guest_agent.http2.hpack import Http2Error, literal, read_headers
+from daemonkit.http2 import Http2Error, literal
+from guest_agent.http2.hpack import read_headers
 from tests.fuzz.invariants import only
 from tests.fuzz.target import FuzzTarget
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from daemonkit.http2 import Http2Error
 from guest_agent.http2.call import MAX_MESSAGE_BYTES, MAX_QUEUED_MESSAGES, GrpcCall
-from guest_agent.http2.hpack import Http2Error
 
 DATA, HEADERS, RST_STREAM, SETTINGS, PUSH_PROMISE, PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = (
     *(0, 1, 3, 4, 5),

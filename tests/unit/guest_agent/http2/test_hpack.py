@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from guest_agent.http2.hpack import Http2Error, read_headers
+from daemonkit.http2 import Http2Error
+from guest_agent.http2.hpack import read_headers
 
 
 def field(name: str, value: str, first: int = 0) -> bytes:
