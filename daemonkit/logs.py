@@ -10,15 +10,19 @@ A line that cannot be written now is dropped and counted: neither a full disk be
 reader that sleeps may stop the daemon.
 """
 
+from __future__ import annotations
+
 import enum
-import logging
 import select
 import sys
 import time
-import traceback
 from collections.abc import Callable
 from json.encoder import encode_basestring_ascii as _quote
-from typing import TextIO
+
+# As typing.TYPE_CHECKING: typing, logging and traceback take 2 MB of a process that needs none of them.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import TextIO
 
 DEBUG, INFO, WARNING, ERROR = 10, 20, 30, 40
 
@@ -35,7 +39,7 @@ _RESERVED = frozenset({"time", "level", "logger", "message"})
 class _Sink:
     """Where lines go and in which form. Before `setup`: text at level info."""
 
-    __slots__ = ("clock", "configured", "dropped", "is_json", "level", "stream")
+    __slots__ = ("clock", "configured", "dropped", "is_json", "level", "set_library_level", "stream")
 
     def __init__(self) -> None:
         self.reset()
@@ -46,6 +50,7 @@ class _Sink:
         self.stream: TextIO | None = None
         self.clock: Callable[[], float] = time.time
         self.dropped = 0
+        self.set_library_level: Callable[[int], None] | None = None
 
     def write(self, level: int, name: str, message: str, fields: dict[str, object]) -> None:
         # Looked up now, not at import: tests and supervisors replace sys.stderr.
@@ -120,8 +125,9 @@ def setup(
     level: str = "info",
     stream: TextIO | None = None,
     clock: Callable[[], float] = time.time,
+    has_libraries: bool = True,
 ) -> None:
-    """Choose form and level, and take over the standard library's root logger.
+    """Choose form and level, and take over the standard library's root logger, where libraries log to it.
 
     By default lines go to stderr, as text if that is a terminal and as JSON if not (a service
     manager reads it then). `clock` gives seconds since the epoch. Raises `ValueError` on a level
@@ -130,7 +136,10 @@ def setup(
     reset()
     _sink.stream = stream
     _sink.clock = clock
-    logging.getLogger().handlers[:] = [_Bridge()]
+    if has_libraries:
+        from daemonkit.library_logs import take_over
+
+        _sink.set_library_level = take_over(_sink.write, trace)
     configure(level=level, is_json=is_json)
 
 
@@ -150,8 +159,9 @@ def set_level(level: str) -> None:
     if level not in LEVELS:
         raise ValueError(f"level must be one of {', '.join(LEVELS)}, got {level!r}")
     _sink.level = LEVELS[level]
-    # Libraries are quieter by one step: their "info" is our "debug".
-    logging.getLogger().setLevel(DEBUG if level == "debug" else max(LEVELS[level], WARNING))
+    if _sink.set_library_level is not None:
+        # Libraries are quieter by one step: their "info" is our "debug".
+        _sink.set_library_level(DEBUG if level == "debug" else max(LEVELS[level], WARNING))
 
 
 def restore_level() -> bool:
@@ -176,24 +186,10 @@ def reset() -> None:
     _sink.reset()
 
 
-class _Bridge(logging.Handler):
-    """Brings what libraries log into the sink."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        fields: dict[str, object] = {}
-        if record.exc_info and record.exc_info[1] is not None:
-            fields["error"] = record.exc_info[1]
-            fields["traceback"] = trace(record.exc_info[1])
-        level = max((known for known in _LEVEL_NAMES if known <= record.levelno), default=DEBUG)
-        try:
-            message = record.getMessage()
-        except (TypeError, ValueError):
-            message = str(record.msg)
-        _sink.write(level, record.name, message[:MAX_FIELD_CHARACTERS], fields)
-
-
 def trace(error: BaseException) -> str:
     """Return the end of an exception's traceback, for the field `traceback` of an unexpected one."""
+    import traceback  # only here, as above
+
     return "".join(traceback.format_exception(error))[-MAX_TRACEBACK_CHARACTERS:]
 
 
