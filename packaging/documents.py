@@ -22,6 +22,7 @@ from daemonkit.run.command_parser import command_parser
 from daemonkit.version import VERSION
 from guest_agent import arguments as guest_agent
 from kubeproxy_ext import render
+from vc_signer import arguments as signer
 from vcnode.__main__ import EXPLAINERS, VERBS
 from vcnode.__main__ import parser as operators_tool
 from vcnode.demo import VERB as DEMO
@@ -44,10 +45,11 @@ DAEMONS = {
     "vc-operator": "makes and keeps the control planes of tenants",
     "dnsconfig-webhook": "writes the resolver of each pod's network into the pod when it is admitted",
 }
-GUEST_AGENT, TOOL = "vcnode-guest-agent", "vcnode"
+GUEST_AGENT, SIGNER, TOOL = "vcnode-guest-agent", "vc-signer", "vcnode"
 _SUMMARIES = {
     **DAEMONS,
     GUEST_AGENT: "installs Service rules in a Kata guest",
+    SIGNER: "signs service account tokens of a tenant's API server",
     TOOL: "operator's tool of the vcnode node data plane",
 }
 # How the table of exit codes names a program, beside its own name.
@@ -59,7 +61,7 @@ def main(argv: list[str]) -> int:
     (target,) = argv
     # argparse asks the environment how wide a line is; man fills lines itself.
     os.environ["COLUMNS"] = "2000"  # noqa: TID251 - as above
-    for program in (*DAEMONS, TOOL, GUEST_AGENT):
+    for program in (*DAEMONS, TOOL, GUEST_AGENT, SIGNER):
         page = man_page(program, page_parser(program))
         # As `gzip -n -9`: neither a name nor a time.
         _write(Path(target, MAN, f"{program}.8.gz"), gzip.compress(page.encode(), 9, mtime=0))
@@ -74,6 +76,8 @@ def page_parser(program: str) -> argparse.ArgumentParser:
     """All options and verbs of a program. A verb of two words is one verb here: a page lists them all."""
     if program == GUEST_AGENT:
         return guest_agent.command_parser()
+    if program == SIGNER:
+        return signer.command_parser()
     if program == TOOL:
         top = operators_tool(_installed_verbs())
         for word, module in EXPLAINERS.items():

@@ -62,11 +62,13 @@ _FILES = {
 
 @dataclass(frozen=True, slots=True)
 class ShippedImage:
-    """`packages` are of packages.toml; what they depend on comes with them. `tools` are more launchers."""
+    """`packages` are of packages.toml; what they depend on comes with them. `tools` are more launchers.
+    `arguments` are the program's, where a pod gives none."""
 
     program: str
     packages: tuple[str, ...]
     tools: tuple[str, ...] = ()
+    arguments: tuple[str, ...] = ("--config", "/etc/vcnode/config.yaml")
 
     @property
     def name(self) -> str:
@@ -79,6 +81,11 @@ IMAGES = (
     ShippedImage("vc-syncer", ("vcnode-syncer", *_TOOL), tools=("vcnode",)),
     ShippedImage("vc-operator", ("vcnode-operator", *_TOOL), tools=("vcnode",)),
     ShippedImage("dnsconfig-webhook", ("vcnode-webhook",)),
+    ShippedImage(
+        "vc-signer",
+        ("vcnode-signer",),
+        arguments=("--keys", "/etc/vc-signer/keys", "--socket", "/run/vc-signer/signer.sock"),
+    ),
 )
 
 
@@ -161,7 +168,7 @@ def build(tree: Path, out: Path, debs: list[Deb], registry: str = "", cache: Pat
             settings: dict[str, object] = {
                 "User": "65534:65534",
                 "Entrypoint": [f"{packages.PREFIX}/bin/{image.program}"],
-                "Cmd": ["--config", "/etc/vcnode/config.yaml"],
+                "Cmd": list(image.arguments),
                 "Env": [f"PATH={packages.PREFIX}/bin:/usr/bin"],
                 "WorkingDir": "/",
             }

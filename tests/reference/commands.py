@@ -13,6 +13,8 @@ from guest_agent import __main__ as guest_agent
 from guest_agent import arguments as guest_arguments
 from kubeproxy_ext import render
 from kubeproxy_ext.__main__ import main as kubeproxy_ext
+from vc_signer import __main__ as signer
+from vc_signer import arguments as signer_arguments
 from vcnode import demo, program, terminal
 from vcnode.__main__ import EXPLAINERS
 from vcnode.__main__ import parser as operators_tool
@@ -46,6 +48,9 @@ def exit_codes() -> Iterator[tuple[str, int, str]]:
     yield "vcnode-guest-agent", guest_agent.EXIT_STOPPED, "a signal to stop; the rules stay"
     yield "vcnode-guest-agent", guest_agent.EXIT_FAILED, "it cannot start; the log has why"
     yield "vcnode-guest-agent", _EXIT_WRONG_ARGUMENTS, "wrong arguments"
+    yield "vc-signer", signer.EXIT_STOPPED, "SIGTERM or SIGINT"
+    yield "vc-signer", signer.EXIT_FAILED, "it cannot start; the log has why"
+    yield "vc-signer", _EXIT_WRONG_ARGUMENTS, "wrong arguments"
     yield "vcnode", 0, "done; a verb that asks a question: the answer is yes"
     yield "vcnode", terminal.EXIT_NEGATIVE, _NEGATIVE
     yield "vcnode", _EXIT_WRONG_ARGUMENTS, "wrong arguments"
@@ -68,6 +73,7 @@ def helps() -> Iterator[tuple[str, str]]:
         yield f"{', '.join(DAEMONS)}", _printed(lambda: command_line.parse_arguments("DAEMON", ["--help"]))
         yield "kubeproxy-ext render", _printed(lambda: kubeproxy_ext(["render", "--help"]))
         yield "vcnode-guest-agent", _printed(lambda: guest_arguments.parse(["--help"]))
+        yield "vc-signer", _printed(lambda: signer_arguments.parse(["--help"]))
         yield "vcnode", operators_tool().format_help()
         found = dict(verbs(operators_tool()))
         found[demo.VERB] = demo_parser()

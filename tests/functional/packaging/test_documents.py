@@ -16,7 +16,7 @@ from tests.reference.commands import DAEMONS, helps
 
 SOURCE = Path(__file__).resolve().parents[3]
 PROGRAMS = (*DAEMONS, "vcnode")
-PAGES = (*PROGRAMS, "vcnode-guest-agent")
+PAGES = (*PROGRAMS, "vcnode-guest-agent", "vc-signer")
 _OPTION = re.compile(r"(?<![\w-])--?[a-z][a-z-]*")
 
 
