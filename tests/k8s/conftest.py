@@ -23,6 +23,7 @@ from tests.rings.left_out import items_below, keep_first
 
 _SEED = pytest.StashKey[int]()
 _SYNCED_RING = pytest.StashKey[SyncedRing]()
+_FIGURES = pytest.StashKey[list[str]]()
 _MEMORY = pytest.StashKey[dict[str, int]]()
 
 
@@ -95,12 +96,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Print the counts of the kube-proxy oracle and what the syncer's ring cost, also after success."""
+    """Print the counts of the kube-proxy oracle, what the syncer's ring cost, and what was measured, also
+    after success."""
     seed = config.stash.get(_SEED, None)
     if seed is not None:
         terminalreporter.write_line(f"oracle: --oracle-seed {seed} repeats this run")
     for line in config.stash.get(LINES, []):
         terminalreporter.write_line(f"oracle: {line}")
+    for line in config.stash.get(_FIGURES, []):
+        terminalreporter.write_line(line)
     synced = config.stash.get(_SYNCED_RING, None)
     if synced is not None:
         memory = config.stash.get(_MEMORY, {})
@@ -117,6 +121,12 @@ def oracle_seed(pytestconfig: pytest.Config) -> int:
     seed = random.randrange(1_000_000) if given is None else given  # noqa: S311 - test data, not secrets
     pytestconfig.stash[_SEED] = seed
     return seed
+
+
+@pytest.fixture(scope="session")
+def figures(pytestconfig: pytest.Config) -> list[str]:
+    """Lines that are printed at the end of the run."""
+    return pytestconfig.stash.setdefault(_FIGURES, [])
 
 
 @pytest.fixture(scope="session")

@@ -91,6 +91,7 @@ def start_apiserver(
     service_cidrs: tuple[str, ...] = ("10.96.0.0/16",),
     accounts_of: Path | None = None,
     is_whole: bool = False,
+    signer_socket: Path | None = None,
 ) -> Apiserver:
     """Start a kube-apiserver of its own authority and service account key; does not wait for it.
 
@@ -100,6 +101,7 @@ def start_apiserver(
     through it get their account's token, and it finds a webhook's pods by its Service's endpoints.
     `is_whole`: as clusters with controllers have it, with accounts' tokens in pods, the names that pods know
     it by, privileged pods, and aggregated API servers.
+    `signer_socket` is of an external signer, which signs instead of a key here.
     """
     home = directory / name
     home.mkdir()
@@ -115,8 +117,12 @@ def start_apiserver(
     client = write_leaf(client_leaf, home / "kubelet-client")
     (home / "ca.crt").write_bytes(authority.cert_pem)
     (home / "kubelet-ca.crt").write_bytes(kubelet_authority_pem or authority.cert_pem)
-    key = signing_key_pem() if accounts_of is None else (accounts_of / "accounts.key").read_bytes()
-    (home / "accounts.key").write_bytes(key)
+    if signer_socket is None:
+        key = signing_key_pem() if accounts_of is None else (accounts_of / "accounts.key").read_bytes()
+        (home / "accounts.key").write_bytes(key)
+        signing = [f"--service-account-{use}-file={home / 'accounts.key'}" for use in ("key", "signing-key")]
+    else:
+        signing = [f"--service-account-signing-endpoint={signer_socket}"]
     own = [
         # No controller manager makes service accounts here, and no pod of the ring has one.
         *(["--disable-admission-plugins=ServiceAccount"] if accounts_of is None and not is_whole else []),
@@ -140,8 +146,7 @@ def start_apiserver(
             f"--client-ca-file={home / 'ca.crt'}",
             f"--tls-cert-file={serving.certificate}",
             f"--tls-private-key-file={serving.key}",
-            f"--service-account-key-file={home / 'accounts.key'}",
-            f"--service-account-signing-key-file={home / 'accounts.key'}",
+            *signing,
             f"--service-account-issuer={issuer}",
             f"--service-cluster-ip-range={','.join(service_cidrs)}",
             "--authorization-mode=Node,RBAC",
