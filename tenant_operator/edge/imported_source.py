@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reads the kubeconfig that a VirtualCluster imports, and asks the API server that it leads to."""
+
+import asyncio
+import base64
+import binascii
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from daemonkit.kube import kubeconfig
+from daemonkit.kube.answers import decoded
+from daemonkit.kube.client import ApiError, Requester, UnreachableError
+from daemonkit.kube.kubeconfig import KubeconfigError
+from daemonkit.kube.resources import NAMESPACES
+from tenant_operator.model.objects import Object
+from tenant_operator.pki.facts import digest_of
+from tenant_operator.provisioners.imported.source import ImportProbe, KubeconfigFacts, SourceChoice
+
+# It is somebody else's server, and may be none.
+PROBE_TIMEOUT_S = 10.0
+_MAX_ANSWER_BYTES = 1 << 20
+_MAX_TEXT = 200
+_REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+_DECODER = msgspec.json.Decoder(dict[str, Any])
+
+
+def kubeconfig_text(choice: SourceChoice, secret: Object) -> bytes:
+    """The value that was chosen; empty if it is not base64."""
+    data = secret.get("data")
+    value = data.get(choice.key) if isinstance(data, dict) else None
+    try:
+        return base64.b64decode(value, validate=True) if isinstance(value, str) else b""
+    except binascii.Error:
+        return b""
+
+
+def kubeconfig_facts(text: bytes) -> KubeconfigFacts:
+    """What is in a kubeconfig, without its keys."""
+    digest = digest_of(text)
+    try:
+        access = kubeconfig.parse(text, Path("/"))
+    except KubeconfigError as error:
+        return KubeconfigFacts(digest, refusal=str(error)[:_MAX_TEXT])
+    return KubeconfigFacts(
+        digest,
+        server=access.server,
+        has_credential=bool(access.certificate_pem or access.token),
+        has_authority=bool(access.ca_pem),
+        files=tuple(str(each) for each in access.files),
+    )
+
+
+async def probe_import(client: Requester) -> ImportProbe:
+    """Ask for what identifies the cluster, its version, and what the credential may do."""
+    try:
+        async with asyncio.timeout(PROBE_TIMEOUT_S):
+            return await _asked(client)
+    except TimeoutError:
+        return ImportProbe(failure=f"no answer in {PROBE_TIMEOUT_S:.0f} s")
+    except (ApiError, UnreachableError) as error:
+        text = " ".join(str(error).split())
+        return ImportProbe(failure="".join(each for each in text if each.isprintable())[:_MAX_TEXT])
+
+
+async def _asked(client: Requester) -> ImportProbe:
+    version = _text(await _request(client, "GET", "/version"), "gitVersion")
+    everything = {"verb": "*", "group": "*", "version": "*", "resource": "*"}
+    review = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectAccessReview",
+        "spec": {"resourceAttributes": everything},
+    }
+    status = (await _request(client, "POST", _REVIEWS, review)).get("status")
+    is_administrator = isinstance(status, dict) and status.get("allowed") is True
+    uid = ""
+    if is_administrator:
+        metadata = (await _request(client, "GET", NAMESPACES.path(None, "kube-system"))).get("metadata")
+        uid = _text(metadata if isinstance(metadata, dict) else {}, "uid")
+        if not uid:
+            return ImportProbe(failure="its Namespace kube-system has no UID")
+    return ImportProbe(uid, version, is_administrator)
+
+
+async def _request(client: Requester, method: str, path: str, body: Object | None = None) -> Object:
+    data = None if body is None else msgspec.json.encode(body)
+    return decoded(_DECODER, await client.request(method, path, {}, data, limit_bytes=_MAX_ANSWER_BYTES))
+
+
+def _text(value: Object, key: str) -> str:
+    found = value.get(key)
+    return found[:_MAX_TEXT] if isinstance(found, str) else ""

@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A control plane that others made, adopted by its kubeconfig (docs/spec/imported-control-planes.md)."""

@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is read of the kubeconfigs that others write, and what their API servers are asked."""
+
+from collections.abc import Callable, Mapping
+
+import msgspec
+import pytest
+
+from daemonkit.kube.client import ApiError, UnreachableError
+from daemonkit.kube.resources import Status
+from tenant_operator.edge.imported_source import kubeconfig_facts, kubeconfig_text, probe_import
+from tenant_operator.model.virtual_cluster import ImportRef
+from tenant_operator.pki.facts import digest_of
+from tenant_operator.provisioners.imported.source import ImportProbe, KubeconfigFacts, SourceChoice, choose
+from tests.unit.tenant_operator.provisioners.imported import secrets_of_others as others
+from tests.unit.tenant_operator.provisioners.imported.secrets_of_others import OthersSecret, kubeconfig
+
+ALL = [others.KAMAJI, others.VCLUSTER, others.K3K, others.CLUSTER_API, others.K3S]
+
+
+def text_of(secret: OthersSecret) -> bytes:
+    choice = choose(ImportRef(secret.name), secret.facts, "tenants")
+    assert isinstance(choice, SourceChoice)
+    return kubeconfig_text(choice, secret.object)
+
+
+@pytest.mark.parametrize("secret", ALL)
+def test_secrets_of_others_are_read(secret: OthersSecret) -> None:
+    found = kubeconfig_facts(text_of(secret))
+    assert (found.refusal, found.has_authority, found.has_credential, found.files) == ("", True, True, ())
+    assert found.server.startswith("https://")
+
+
+@pytest.mark.parametrize(
+    ("text", "refusal"),
+    [
+        (
+            kubeconfig(insecure_skip_tls_verify="true"),
+            "insecure-skip-tls-verify: the server has to be verified",
+        ),
+        (kubeconfig(proxy_url="http://x"), "proxy-url: proxies are not supported"),
+        (
+            kubeconfig("http://10.0.0.9:8080"),
+            "plain http is for loopback only: credentials would travel openly",
+        ),
+        (
+            kubeconfig().split("    client-certificate-data")[0] + "    exec: {command: aws}\n",
+            "exec: credential plugins are not run by a daemon; use a certificate or a token file",
+        ),
+        ("a: b", "current-context '' is not among contexts"),
+    ],
+)
+def test_kubeconfigs_that_no_daemon_uses_are_refused(text: str, refusal: str) -> None:
+    assert kubeconfig_facts(text.encode()) == KubeconfigFacts(digest_of(text.encode()), refusal)
+
+
+def test_files_are_named() -> None:
+    text = kubeconfig().split("    client-certificate-data")[0]
+    text += "    client-certificate: pki/a.crt\n    client-key: /b.key\n"
+    found = kubeconfig_facts(text.encode())
+    assert (found.files, found.has_credential) == (("/pki/a.crt", "/b.key"), False)
+
+
+@pytest.mark.parametrize("data", [None, 3, {}, {"value": 3}, {"value": "%"}])
+def test_a_broken_value_is_empty(data: object) -> None:
+    choice = choose(ImportRef("acme-kubeconfig"), others.CLUSTER_API.facts, "tenants")
+    assert isinstance(choice, SourceChoice)
+    assert kubeconfig_text(choice, {"data": data}) == b""
+
+
+class FakeImportedServer:
+    """Answers by path; the last part of the path is enough."""
+
+    def __init__(self, **answers: object) -> None:
+        self.answers = answers
+        self.error: Callable[[str], Exception | None] = lambda _path: None
+        self.paths: list[str] = []
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        params: Mapping[str, str],
+        body: bytes | None = None,
+        *,
+        content_type: str = "application/json",
+        limit_bytes: int = 0,
+    ) -> bytes:
+        assert 0 < limit_bytes <= 1 << 20
+        self.paths.append(f"{method} {path}")
+        if (error := self.error(path)) is not None:
+            raise error
+        return msgspec.json.encode(self.answers[path.rpartition("/")[2].replace("-", "_")])
+
+
+def server(**answers: object) -> FakeImportedServer:
+    known: dict[str, object] = {
+        "version": {"gitVersion": "v1.34.4"},
+        "selfsubjectaccessreviews": {"status": {"allowed": True}},
+        "kube_system": {"metadata": {"uid": "u1"}},
+    }
+    return FakeImportedServer(**{**known, **answers})
+
+
+@pytest.mark.asyncio
+async def test_the_server_is_asked_who_it_is() -> None:
+    fake = server()
+    assert await probe_import(fake) == ImportProbe("u1", "v1.34.4", is_administrator=True)
+    assert fake.paths == [
+        "GET /version",
+        "POST /apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
+        "GET /api/v1/namespaces/kube-system",
+    ]
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    "review", [{}, {"status": 3}, {"status": {"allowed": "true"}}, {"status": {"allowed": False}}]
+)
+async def test_only_a_clear_answer_makes_an_administrator(review: object) -> None:
+    assert await probe_import(server(selfsubjectaccessreviews=review)) == ImportProbe("", "v1.34.4")
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("namespace", [{}, {"metadata": 3}, {"metadata": {"uid": 3}}])
+async def test_a_server_without_identity_is_none(namespace: object) -> None:
+    found = await probe_import(server(kube_system=namespace))
+    assert found == ImportProbe(failure="its Namespace kube-system has no UID")
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("error", "failure"),
+    [
+        (UnreachableError("no route to host"), "no route to host"),
+        (ApiError(Status(401, "Unauthorized", "who\nare\x1b you")), "401 Unauthorized: who are you"),
+        (ApiError(Status(403, "Forbidden", "x" * 1000)), ("403 Forbidden: " + "x" * 1000)[:200]),
+    ],
+)
+async def test_failures_are_one_bounded_line(error: Exception, failure: str) -> None:
+    fake = server()
+    fake.error = lambda _path: error
+    assert await probe_import(fake) == ImportProbe(failure=failure)
