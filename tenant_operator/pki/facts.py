@@ -5,14 +5,15 @@ Certificates are read by our own parser (`tenancy.x509`), so a process that issu
 `cryptography`.
 """
 
+import base64
 import hashlib
 from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from tenancy import document, keys, x509
+from tenancy import keys, x509
 
-_MAX_CHAIN = 8
+_BEGIN, _END = b"-----BEGIN CERTIFICATE-----", b"-----END CERTIFICATE-----"
 
 
 class CertificateFacts(msgspec.Struct, frozen=True):
@@ -58,12 +59,7 @@ class SecretFacts(msgspec.Struct, frozen=True):
 
 def facts_of(certificate: bytes) -> CertificateFacts:
     """Facts of a certificate in DER, or of the first one in PEM. Raises ValueError."""
-    der = certificate
-    if certificate.lstrip()[:5] == b"-----":
-        found = document.certificates(certificate.decode("ascii"))
-        if not 1 <= len(found) <= _MAX_CHAIN:
-            raise ValueError(f"holds {len(found)} certificates; expected 1 to {_MAX_CHAIN}")
-        der = found[0]
+    der = _der(certificate) if certificate.startswith(_BEGIN) else certificate
     begin, end = x509.validity(der)
     return CertificateFacts(
         begin,
@@ -98,6 +94,13 @@ def bundle_of(certificates: Iterable[bytes]) -> bytes:
     """Authorities that are trusted together, as one PEM file: each once, in their order."""
     texts = dict.fromkeys(each.decode("ascii").strip() + "\n" for each in certificates if each)
     return "".join(texts).encode()
+
+
+def _der(pem: bytes) -> bytes:
+    body, end, _ = pem.removeprefix(_BEGIN).partition(_END)
+    if not end:
+        raise ValueError("a certificate is not closed")
+    return base64.b64decode(b"".join(body.split()), validate=True)
 
 
 def _facts_or_none(certificate: bytes) -> CertificateFacts | None:

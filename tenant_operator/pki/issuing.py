@@ -136,6 +136,11 @@ def kubeconfig_of(
     return msgspec.json.encode(value)
 
 
+def signing_pair(data: Mapping[str, bytes]) -> IssuedPair:
+    """The authority in a Secret's data, as it signs now. Raises KeyError."""
+    return IssuedPair(data["tls.crt"], data["tls.key"], data.get("chain.crt", b""))
+
+
 def authority_data(pair: IssuedPair) -> Mapping[str, bytes]:
     """The data of an authority's Secret."""
     return {"tls.crt": pair.certificate_pem, "tls.key": pair.key_pem}
@@ -161,7 +166,8 @@ def secret_of(
 ) -> Object:
     """The manifest of a Secret. It has the digest of its data, by which an edit by hand is seen."""
     digest = data_digest({key: digest_of(value) for key, value in data.items()})
-    kind = "kubernetes.io/tls" if data.keys() == {"tls.crt", "tls.key"} else "Opaque"
+    # The API server wants these two in a Secret of the type, which it keeps for its life.
+    kind = "kubernetes.io/tls" if {"tls.crt", "tls.key"} <= data.keys() else "Opaque"
     return {
         "apiVersion": "v1",
         "kind": "Secret",

@@ -6,11 +6,13 @@ import os
 import ssl
 from collections.abc import Mapping
 
+from tenancy import keys
 from tenant_operator.model.cluster_version import DatastoreSpec, Images, Release, SizeClass
 from tenant_operator.model.control_plane import ControlPlane
 from tenant_operator.model.virtual_cluster import Exposure
 from tenant_operator.pki import catalog, issuing
 from tenant_operator.pki.catalog import AuthoritySpec, CertificateUsage, LeafSpec
+from tenant_operator.pki.facts import SecretFacts, data_digest, digest_of, secret_facts
 
 KEY = "tenants-70b001-acme"
 NOW = 1_780_000_000.0  # 2026-05-28T20:26:40Z
@@ -96,3 +98,10 @@ def _load(context: ssl.SSLContext, pair: issuing.IssuedPair) -> None:
         file.write(pair.certificate_pem + pair.key_pem)
         file.flush()
         context.load_cert_chain(f"/proc/self/fd/{descriptor}")
+
+
+def kept(data: Mapping[str, bytes], annotations: Mapping[str, str]) -> SecretFacts:
+    """What the operator keeps of a Secret that it wrote so."""
+    digests = {key: digest_of(value) for key, value in data.items()}
+    certificates = {key: value for key, value in data.items() if key.endswith(".crt")}
+    return secret_facts({**annotations, keys.DATA_DIGEST: data_digest(digests)}, digests, certificates)

@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: Apache-2.0
+"""When a certificate is issued again, when an authority is no longer used, and what the condition reports.
+Pure.
+
+A leaf is issued again whenever anything about it is not as it should be: that costs nothing. An authority is
+never replaced so: what trusts it would refuse all that the next one signs.
+"""
+
+import datetime as dt
+import enum
+import math
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from tenancy import keys
+from tenant_operator.model.objects import Ref
+from tenant_operator.model.virtual_cluster import Condition
+from tenant_operator.pki.catalog import LeafSpec
+from tenant_operator.pki.facts import CertificateFacts, SecretFacts
+
+CERTIFICATES_VALID = "CertificatesValid"
+
+# How long a renewed certificate may take to be in use: a mounted Secret arrives within 90 s, client-go looks
+# at its files every 5 minutes, and a client of etcd uses the new one from its next connection.
+IN_USE_WITHIN_S = 3600.0
+# As in `issuing`: certificates begin before they were issued.
+_BACKDATED_S = 3600.0
+_MAX_NAMED = 5
+
+
+class DueReason(enum.StrEnum):
+    """Why a certificate is issued."""
+
+    MISSING = "Missing"
+    EDITED = "Edited"
+    UNREADABLE = "Unreadable"
+    AUTHORITY = "AuthorityChanged"
+    SPEC = "SpecChanged"
+    REQUESTED = "Requested"
+    AGE = "Age"
+
+
+class AuthorityReason(enum.StrEnum):
+    """Why an authority signs nothing."""
+
+    MISSING = "AuthorityMissing"
+    CHANGED = "AuthorityChanged"
+    EXPIRED = "AuthorityExpired"
+
+
+class AuthorityProblem(msgspec.Struct, frozen=True):
+    """An authority that signs nothing until a person has decided; `message` has the remedy."""
+
+    reason: AuthorityReason
+    message: str
+
+
+def leaf_due(
+    secret: SecretFacts | None,
+    digest: str,
+    authority: CertificateFacts,
+    now: float,
+    request: str = "",
+) -> DueReason | None:
+    """Why a leaf is issued now; None: it stays.
+
+    `digest` is the `spec_digest` of what it should be, `authority` what signs now, `request` the token of
+    the last request that all certificates be issued again.
+    """
+    if secret is None:
+        return DueReason.MISSING
+    if not secret.is_as_written:
+        return DueReason.EDITED
+    leaf, notes = secret.certificate, secret.annotations
+    if leaf is None:
+        return DueReason.UNREADABLE
+    if not leaf.is_signed_by(authority):
+        return DueReason.AUTHORITY
+    if notes.get(keys.SPEC_DIGEST) != digest:
+        return DueReason.SPEC
+    if request and notes.get(keys.ROTATION_TOKEN, "") != request:
+        return DueReason.REQUESTED
+    return DueReason.AGE if now >= due_at(leaf, authority) else None
+
+
+def due_at(leaf: CertificateFacts, authority: CertificateFacts | None = None) -> float:
+    """When two thirds of its life are over, in seconds since 1970.
+
+    Never, for one that ends with its authority: the next one would end with it, too.
+    """
+    if authority is not None and leaf.not_after >= authority.not_after:
+        return math.inf
+    return leaf.not_after - (leaf.not_after - leaf.not_before) / 3
+
+
+def can_wait(secret: SecretFacts | None, now: float) -> bool:
+    """Whether a certificate that is due can be used until the next one is registered with all who verify
+    it."""
+    if secret is None or secret.certificate is None or not secret.is_as_written:
+        return False
+    return now < secret.certificate.not_after
+
+
+def authority_problem(
+    ref: Ref, secret: SecretFacts | None, signed: Iterable[Ref], now: float, request: str = ""
+) -> AuthorityProblem | None:
+    """Why this authority is neither made nor used. None: it is made if it is missing, else it signs.
+
+    `signed` are Secrets with certificates of it. `request` is the token of the last request to rotate it: by
+    that a person says that the authority may be replaced.
+    """
+    is_requested = bool(request) and (
+        secret is None or request != secret.annotations.get(keys.ROTATION_TOKEN)
+    )
+    if is_requested:
+        return None
+    annotation = f"{keys.ROTATE_PREFIX}{ref.name}=<any new value>"
+    remedy = f"Restore it from a backup, or annotate the VirtualCluster {annotation}"
+    if secret is None:
+        first = min(map(str, signed), default="")
+        if not first:
+            return None
+        return AuthorityProblem(
+            AuthorityReason.MISSING,
+            f"{ref} is missing, and {first} has a certificate that it signed. {remedy} to make another one: "
+            "clients that trust the missing one alone are refused then.",
+        )
+    own = secret.certificate
+    if own is None or not secret.is_as_written:
+        return AuthorityProblem(
+            AuthorityReason.CHANGED,
+            f"{ref} is not as vc-operator wrote it, and signs nothing. {remedy} to replace it.",
+        )
+    if now >= own.not_after:
+        return AuthorityProblem(
+            AuthorityReason.EXPIRED, f"{ref} expired at {_text(own.not_after)}. {remedy} to replace it."
+        )
+    return None
+
+
+def certificates_condition(
+    leaves: Mapping[LeafSpec, SecretFacts | None],
+    served: Mapping[str, CertificateFacts],
+    problems: Iterable[AuthorityProblem],
+    now: float,
+) -> Condition:
+    """The condition `CertificatesValid`: of the certificates in use, not of those in Secrets.
+
+    `served` has what probes were shown, by the name of the Secret, and of the replica behind a slash where
+    there are several.
+    """
+    for problem in problems:
+        return _condition("False", problem.reason, problem.message)
+    written = {spec.secret: (spec, secret) for spec, secret in leaves.items()}
+    missing = [
+        str(spec.ref) for spec, secret in written.values() if secret is None or secret.certificate is None
+    ]
+    if missing:
+        return _condition("False", "NotIssued", f"{_listed(missing)} not issued yet; vc-operator retries.")
+    expired, late = [], []
+    for name, facts in served.items():
+        if now >= facts.not_after:
+            expired.append(f"{name} serves a certificate that expired at {_text(facts.not_after)}")
+        elif _is_late(facts, written.get(name.partition("/")[0]), now):
+            late.append(f"{name} serves the certificate of {_issued(facts)}, though its Secret was renewed")
+    for spec, secret in written.values():
+        own = None if secret is None else secret.certificate
+        if own is not None and now >= own.not_after:
+            expired.append(f"{spec.ref} expired at {_text(own.not_after)}")
+    if expired:
+        return _condition("False", "Expired", f"{_listed(expired)}. Delete the pods that use it.")
+    if late:
+        return _condition("False", "OldCertificateInUse", f"{_listed(late)}. Delete its pod.")
+    return _first_to_end(written, served)
+
+
+def _first_to_end(
+    written: Mapping[str, tuple[LeafSpec, SecretFacts | None]], served: Mapping[str, CertificateFacts]
+) -> Condition:
+    used = dict(served)
+    probed = {name.partition("/")[0] for name in served}
+    for spec, secret in written.values():
+        if secret is not None and secret.certificate is not None and spec.secret not in probed:
+            used[spec.secret] = secret.certificate
+    if not used:
+        return _condition("Unknown", "NotIssued", "No certificate is issued yet.")
+    name, facts = min(used.items(), key=lambda item: (item[1].not_after, item[0]))
+    times = f"issued at {_issued(facts)}, until {_text(facts.not_after)}"
+    return _condition("True", "Valid", f"The first to end is that of {name}, {times}.")
+
+
+def _is_late(
+    facts: CertificateFacts, written: tuple[LeafSpec, SecretFacts | None] | None, now: float
+) -> bool:
+    secret = None if written is None else written[1]
+    newest = None if secret is None else secret.certificate
+    if newest is None or newest.spki_sha256 == facts.spki_sha256:
+        return False
+    return now >= newest.not_before + _BACKDATED_S + IN_USE_WITHIN_S
+
+
+def _condition(status: str, reason: str, message: str) -> Condition:
+    return Condition(CERTIFICATES_VALID, status, reason, message)
+
+
+def _listed(sentences: list[str]) -> str:
+    more = len(sentences) - _MAX_NAMED
+    return "; ".join(sentences[:_MAX_NAMED]) + (f"; and {more} more" if more > 0 else "")
+
+
+def _issued(facts: CertificateFacts) -> str:
+    # A date, and not an age: a message that changes by the hour would be a write each hour.
+    return _text(facts.not_before + _BACKDATED_S)
+
+
+def _text(seconds: float) -> str:
+    return f"{dt.datetime.fromtimestamp(seconds, dt.UTC):%Y-%m-%dT%H:%M:%SZ}"
