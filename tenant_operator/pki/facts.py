@@ -91,9 +91,12 @@ def data_digest(digests: Mapping[str, str]) -> str:
 
 
 def bundle_of(certificates: Iterable[bytes]) -> bytes:
-    """Authorities that are trusted together, as one PEM file: each once, in their order."""
-    texts = dict.fromkeys(each.decode("ascii").strip() + "\n" for each in certificates if each)
-    return "".join(texts).encode()
+    """Authorities that are trusted together, as one PEM file: each once.
+
+    Sorted: the file stays as it is when the next authority begins to sign, and no program restarts for it.
+    """
+    texts = {each.decode("ascii").strip() + "\n" for each in certificates if each}
+    return "".join(sorted(texts)).encode()
 
 
 def _der(pem: bytes) -> bytes:

@@ -46,7 +46,7 @@ class RefusedError(AssertionError):
 
 
 @dataclass(frozen=True)
-class Version:
+class SecretVersion:
     """One version of the Secret; `leaf` is the id of the key that signed the leaf in use with it."""
 
     data: dict[str, bytes]
@@ -66,10 +66,10 @@ class Replica:
 
 
 @dataclass
-class World:
+class RotatingWorld:
     plan: RotationPlan
     random: random.Random
-    versions: list[Version] = field(default_factory=list)
+    versions: list[SecretVersion] = field(default_factory=list)
     replicas: dict[Consumer, dict[str, Replica]] = field(default_factory=dict)
     now: float = NOW
     request: str = "first"
@@ -93,7 +93,7 @@ class World:
         return isinstance(spec_of(self.plan), AuthoritySpec)
 
     @property
-    def newest(self) -> Version:
+    def newest(self) -> SecretVersion:
         return self.versions[-1]
 
     # What happens.
@@ -255,7 +255,7 @@ class World:
             self.take(self.decide(is_complete=True))
             self.now += TOKEN_LIFE_S / 2
 
-    def shown(self, version: Version) -> str:
+    def shown(self, version: SecretVersion) -> str:
         return version.leaf if self.is_by_leaves else version.state.current
 
     def all_replicas(self) -> list[Replica]:
@@ -264,7 +264,7 @@ class World:
     def _write(self, data: dict[str, bytes], annotations: dict[str, str], leaf: str = "") -> None:
         state = state_of(control_planes.kept(data, annotations))
         assert state is not None
-        self.versions.append(Version(data, annotations, state, leaf or state.current))
+        self.versions.append(SecretVersion(data, annotations, state, leaf or state.current))
 
 
 def spec_of(plan: RotationPlan) -> AuthoritySpec | LeafSpec | None:
@@ -283,11 +283,11 @@ def first_of(plan: RotationPlan) -> tuple[dict[str, bytes], dict[str, str]]:
     return dict(issuing.leaf_data(KUBELET_CLIENT, pair, b"")), {}
 
 
-def world_of(what: str, seed: int) -> World:
-    return World(PLANS[what], random.Random(seed))  # noqa: S311 - events, which a seed repeats
+def world_of(what: str, seed: int) -> RotatingWorld:
+    return RotatingWorld(PLANS[what], random.Random(seed))  # noqa: S311 - events, which a seed repeats
 
 
-def run(what: str, seed: int, **faults: object) -> World:
+def run(what: str, seed: int, **faults: object) -> RotatingWorld:
     world = world_of(what, seed)
     world.decided_by = msgspec.structs.replace(PLANS[what], **faults)
     for _, _ in zip(range(EVENTS), world.events(), strict=False):
