@@ -58,7 +58,7 @@ async def test_runtime_kubelet_and_configurations_are_examined(node: SickNode) -
     assert found["nri"] == [("ok", "DIR/run/nri.sock")]
     assert found["kubelet"] == [("ok", f"127.0.0.1:{node.kubelet.port} answers")]
     assert {level for level, _ in found["configuration"]} == {"ok"}
-    assert len(found["configuration"]) == 6
+    assert len(found["configuration"]) == 7
     (port,) = found["port"]
     # The test process serves in the place of vn-agent.
     assert port[0] == "failed"

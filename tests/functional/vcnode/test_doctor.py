@@ -344,7 +344,7 @@ def test_a_peer_that_never_answers_is_bounded(node: SickNode) -> None:
 def test_an_apiserver_that_is_down_is_found_by_each_daemon(node: SickNode) -> None:
     node.stop_apiserver()
     code, found, _ = node.doctor()
-    assert (code, {each[1] for each in found}, len(found)) == (1, {"apiserver"}, 5), found
+    assert (code, {each[1] for each in found}, len(found)) == (1, {"apiserver"}, 6), found
 
 
 def test_without_configuration_nothing_is_examined(node: SickNode) -> None:

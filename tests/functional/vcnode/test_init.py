@@ -547,7 +547,9 @@ def _imported_by(code: str) -> set[str]:
 
 def test_all_daemons_have_a_configuration(site: NodeRoot) -> None:
     users = (site.root / "etc/passwd").read_text()
-    (site.root / "etc/passwd").write_text(users + users.replace("dnsconfig", "vc-syncer"))
+    (site.root / "etc/passwd").write_text(
+        users + "".join(users.replace("dnsconfig", name) for name in ("vc-syncer", "vc-operator"))
+    )
     site.init("--daemons", ",".join(daemon.value for daemon in NodeDaemon))
     for daemon in NodeDaemon:
         assert init_plan.is_as_written((site.root / f"etc/vcnode/{daemon.value}.yaml").read_text())
