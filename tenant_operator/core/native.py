@@ -12,14 +12,13 @@ from tenant_operator.core.versions import marked
 from tenant_operator.core.workloads import Readiness, readiness_of
 from tenant_operator.core.writes import apply_all, apply_if_needed
 from tenant_operator.datastores.choice import datastore_of
+from tenant_operator.life.deletion import FINALIZER
 from tenant_operator.model import names
 from tenant_operator.model.control_plane import ControlPlane, ManifestInputs
 from tenant_operator.model.objects import Object, ref_of
 from tenant_operator.provisioners.native.manifests import DATASTORE
 from tenant_operator.provisioners.native.manifests import groups as native_groups
 from tenant_operator.provisioners.port import Group
-
-FINALIZER = "vcnode.io/vc-operator"
 
 
 def claim(builder: PlanBuilder, observed: Observed, control_plane: ControlPlane) -> bool:

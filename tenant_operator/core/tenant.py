@@ -17,6 +17,7 @@ from tenant_operator.core.steps import Apply, ApplyDefaults
 from tenant_operator.core.versions import VersionPlan
 from tenant_operator.core.workloads import workloads
 from tenant_operator.life import requests, sleep
+from tenant_operator.life.deletion import FINALIZER
 from tenant_operator.life.sleep import SleepDecision
 from tenant_operator.model import names
 from tenant_operator.model.cluster_version import Release
@@ -102,7 +103,7 @@ def _with_sleep(made: TenantPlan, rest: SleepDecision, problems: Sequence[SpecPr
 def _is_foreign(cluster: VirtualCluster) -> bool:
     """Whether another provisioner has made its control plane, as upstream's does: it is left as it is."""
     is_served = cluster.status.phase in (RUNNING, UPDATING)
-    return is_served and native.FINALIZER not in cluster.metadata.finalizers
+    return is_served and FINALIZER not in cluster.metadata.finalizers
 
 
 def _resolved(observed: Observed, settings: Settings) -> ControlPlane | SpecProblem:

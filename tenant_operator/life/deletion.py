@@ -4,7 +4,7 @@
 What is there decides, not what was done: a stage has no memory, and one whose objects were never made is
 over. The order:
 
-1. The tenant's pods: vc-syncer deletes the super namespaces of a VirtualCluster that is being deleted.
+1. The tenant's pods, with the super namespaces that vc-syncer has made: by the phase it has detached.
 2. Workloads of the control plane, then the volumes that their pods mounted. `spec.volumes: Retain` keeps
    them, and with them the root namespace and the key with which the store is encrypted.
 3. The database and the role in a shared server.
@@ -31,7 +31,7 @@ from tenant_operator.model.virtual_cluster import VirtualCluster
 FINALIZER = "vcnode.io/vc-operator"
 
 TENANT_S = 300.0
-"""Since the deletion began. vc-syncer ends pods within 30 s, and patrols each minute."""
+"""Since the deletion began. Pods end within 30 s, or the grace period of their own."""
 WORKLOADS_S = TENANT_S + 120.0
 VOLUMES_S = WORKLOADS_S + 120.0
 DATABASE_S = VOLUMES_S + 60.0
@@ -96,7 +96,7 @@ class _Stage(msgspec.Struct, frozen=True):
 
 
 _TENANT = _Stage(
-    "TenantPodsRemaining", TENANT_S, "look whether vc-syncer runs, and whether the nodes of its pods do"
+    "TenantPodsRemaining", TENANT_S, "look at its conditions, and whether the nodes of its pods run"
 )
 _WORKLOADS = _Stage("WorkloadsRemaining", WORKLOADS_S)
 _VOLUMES = _Stage(
@@ -143,8 +143,7 @@ def next_step(facts: DeletionFacts, now_s: float) -> DeletionStep:
             step = _waiting_for(stage, objects)
         else:
             continue
-        if stage is not _TENANT:
-            removed += [(ref, each.uid) for ref, each in objects.items() if not each.is_ending]
+        removed += [(ref, each.uid) for ref, each in objects.items() if not each.is_ending]
         late = late or step
         if elapsed_s < stage.limit_s:
             break

@@ -74,8 +74,9 @@ def uids(*refs: Ref) -> tuple[tuple[Ref, str], ...]:
 def test_the_tenants_pods_end_first() -> None:
     assert next_step(facts(*ALL, tenant=(TENANT, f"{ROOT}-web")), BEGAN_S + 1) == DeletionStep(
         "TenantPodsRemaining",
-        f"waiting for the end of Namespace {TENANT} and 1 more; look whether vc-syncer runs, and "
-        "whether the nodes of its pods do",
+        f"waiting for the end of Namespace {TENANT} and 1 more; look at its conditions, and "
+        "whether the nodes of its pods run",
+        removed=uids(*(Ref("Namespace", "", name) for name in (TENANT, f"{ROOT}-web"))),
         waits_for=Ref("Namespace", "", TENANT),
         deadline_s=BEGAN_S + 300,
     )
