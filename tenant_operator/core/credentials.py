@@ -2,22 +2,50 @@
 """Certificates and keys of a control plane: which are to be made now, and what of them is public."""
 
 import base64
+import math
 from collections.abc import Mapping, Sequence
 
+import msgspec
+
+from tenant_operator.core.conditions import ConditionStatus, ConditionType, Finding
 from tenant_operator.core.live import LiveObject
 from tenant_operator.core.observed import Observed
 from tenant_operator.core.plan import PlanBuilder, Settings
 from tenant_operator.core.steps import GenerateKeys, IssueAuthority, IssueLeaf
 from tenant_operator.core.writes import apply_if_needed
+from tenant_operator.life.requests import Requests
 from tenant_operator.model import names
 from tenant_operator.model.control_plane import ControlPlane
 from tenant_operator.model.objects import Object, Ref, ref_of
 from tenant_operator.pki import catalog
 from tenant_operator.pki.catalog import LeafSpec
-from tenant_operator.pki.facts import bundle_of, data_digest, facts_of
+from tenant_operator.pki.facts import SecretFacts, bundle_of, data_digest, facts_of, secret_facts
+from tenant_operator.pki.renewal import (
+    AuthorityProblem,
+    AuthorityReason,
+    authority_problem,
+    certificates_condition,
+    due_at,
+    leaf_due,
+)
 
 GENERATED = (names.SERVICE_ACCOUNT_KEYS, names.ENCRYPTION_CONFIG)
 """Secrets with a random key each."""
+
+
+class Credentials(msgspec.Struct):
+    """What a plan found of certificates. `has_all`: all is there that workloads mount."""
+
+    problems: list[AuthorityProblem]
+    leaves: dict[LeafSpec, SecretFacts | None]
+    has_all: bool = False
+
+    def finding(self, now: float) -> Finding:
+        """The condition CertificatesValid."""
+        found = certificates_condition(self.leaves, {}, self.problems, now)
+        return Finding(
+            ConditionType.CERTIFICATES_VALID, ConditionStatus(found.status), found.reason, found.message
+        )
 
 
 def settle(
@@ -26,63 +54,114 @@ def settle(
     control_plane: ControlPlane,
     addresses: Sequence[str],
     settings: Settings,
-) -> bool:
-    """Make what is missing or due. Returns whether all is there that workloads mount."""
-    found = _authorities(builder, observed, control_plane)
-    for name in GENERATED:
-        if observed.live("Secret", control_plane.key, name) is None:
-            builder.steps.append(GenerateKeys(Ref("Secret", control_plane.key, name), control_plane.labels))
+    requests: Requests,
+) -> Credentials:
+    """Make what is missing or due."""
+    specs = catalog.leaves(control_plane, addresses, ())
+    made = Credentials([], {spec: _facts(observed.objects.get(spec.ref)) for spec in specs})
+    found = _authorities(builder, observed, control_plane, made, requests)
+    _keys(builder, observed, control_plane, made)
+    if made.problems:
+        builder.wait(made.problems[0].message)
     if len(found) < len(catalog.AUTHORITIES):
         builder.wait(f"authorities of {control_plane.key}")
-        return False
+        return made
     bundles = authorities_map(control_plane, found, settings)
     apply_if_needed(builder, observed.objects.get(ref_of(bundles)), bundles)
-    missing = _leaves(builder, observed, control_plane, found, addresses, bundles["data"])
+    _issue(builder, observed, control_plane, found, bundles["data"], made, requests)
     leaf = observed.live("Secret", control_plane.key, names.API_SERVER_KUBELET_CLIENT)
-    if leaf is not None:
+    if leaf is not None and "tls.crt" in leaf.certificates:
         for manifest in registration(control_plane, found[names.KUBELET_CLIENT_CA], leaf):
             apply_if_needed(builder, observed.objects.get(ref_of(manifest)), manifest)
+    missing = [spec for spec, secret in made.leaves.items() if secret is None]
     if missing:
         builder.wait(f"Secret {control_plane.key}/{missing[0].secret}")
-    return not missing
+    # A pod that mounts a key which is lost would never start.
+    has_keys = all(observed.live("Secret", control_plane.key, name) is not None for name in GENERATED)
+    made.has_all = has_keys and not missing
+    return made
+
+
+def _facts(live: LiveObject | None) -> SecretFacts | None:
+    if live is None:
+        return None
+    return secret_facts(live.metadata.annotations, live.digests, live.certificates)
 
 
 def _authorities(
-    builder: PlanBuilder, observed: Observed, control_plane: ControlPlane
+    builder: PlanBuilder,
+    observed: Observed,
+    control_plane: ControlPlane,
+    made: Credentials,
+    requests: Requests,
 ) -> Mapping[str, LiveObject]:
-    """The Secrets of the authorities that are there, by their names; missing ones are made."""
+    """The Secrets of the authorities that are there, by their names. One is made if it has signed nothing."""
     found = {}
     for spec in catalog.authorities(control_plane):
-        live = observed.live("Secret", control_plane.key, spec.secret)
-        if live is None:
-            builder.steps.append(IssueAuthority(spec, control_plane.key, control_plane.labels))
-        else:
+        ref = Ref("Secret", control_plane.key, spec.secret)
+        live = observed.objects.get(ref)
+        signed = [
+            leaf.ref
+            for leaf, secret in made.leaves.items()
+            if leaf.authority == spec.secret and secret is not None
+        ]
+        request = requests.rotations.get(spec.secret, "")
+        problem = authority_problem(ref, _facts(live), signed, observed.now_s, request)
+        if problem is not None:
+            made.problems.append(problem)
+        if live is not None and "tls.crt" in live.certificates:
             found[spec.secret] = live
+        elif live is None and problem is None:
+            builder.steps.append(IssueAuthority(spec, control_plane.key, control_plane.labels))
     return found
 
 
-def _leaves(
+def _keys(builder: PlanBuilder, observed: Observed, control_plane: ControlPlane, made: Credentials) -> None:
+    """Make the keys that have no certificates; never again: what the first signed or encrypted is lost."""
+    is_first = observed.live("Deployment", control_plane.key, names.API_SERVER) is None
+    for name in GENERATED:
+        ref = Ref("Secret", control_plane.key, name)
+        if ref in observed.objects:
+            continue
+        if is_first:
+            builder.steps.append(GenerateKeys(ref, control_plane.labels))
+        else:
+            message = (
+                f"{ref} is missing. Restore it from a backup: without it "
+                f"{'no token is valid' if name == names.SERVICE_ACCOUNT_KEYS else 'no Secret can be read'}."
+            )
+            made.problems.append(AuthorityProblem(AuthorityReason.MISSING, message))
+
+
+def _issue(
     builder: PlanBuilder,
     observed: Observed,
     control_plane: ControlPlane,
     found: Mapping[str, LiveObject],
-    addresses: Sequence[str],
     bundles: Mapping[str, str],
-) -> list[LeafSpec]:
-    """Issue what is missing or due; returns those that do not exist."""
-    missing = []
-    for spec in catalog.leaves(control_plane, addresses, ()):
-        live = observed.objects.get(spec.ref)
-        authority = found[spec.authority]
-        bundle = bundles[f"{names.CLUSTER_CA}.crt"].encode()
-        signer = facts_of(authority.certificates["tls.crt"])
-        digest = catalog.spec_digest(spec, signer.spki_sha256, bundle)
-        if live is None:
-            missing.append(spec)
+    made: Credentials,
+    requests: Requests,
+) -> None:
+    """Issue what is missing or due, if what signs it may be used."""
+    unusable = {problem.message.partition(" is ")[0] for problem in made.problems}
+    cluster_bundle = bundles[names.CLUSTER_BUNDLE].encode()
+    request = requests.rotations.get("certificates", "")
+    for spec, secret in made.leaves.items():
         ref = Ref("Secret", control_plane.key, spec.authority)
-        if live is None:
-            builder.steps.append(IssueLeaf(spec, ref, control_plane.labels, digest, bundle))
-    return missing
+        if str(ref) in unusable:
+            continue
+        signer = facts_of(found[spec.authority].certificates["tls.crt"])
+        digest = catalog.spec_digest(spec, signer.spki_sha256, cluster_bundle)
+        if leaf_due(secret, digest, signer, observed.now_s, request) is not None:
+            live = observed.objects.get(spec.ref)
+            version = "" if live is None else live.metadata.resource_version
+            builder.steps.append(
+                IssueLeaf(spec, ref, control_plane.labels, digest, cluster_bundle, version, request)
+            )
+        elif secret is not None and secret.certificate is not None:
+            at = due_at(secret.certificate, signer)
+            if not math.isinf(at):
+                builder.look_again(max(at - observed.now_s, 1.0))
 
 
 def authorities_map(

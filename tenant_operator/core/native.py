@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from tenancy import keys
 from tenant_operator.core import credentials
+from tenant_operator.core.conditions import Finding
 from tenant_operator.core.observed import Observed
 from tenant_operator.core.plan import PlanBuilder, Settings
 from tenant_operator.core.steps import ClaimNamespace, PatchCluster
@@ -13,6 +14,7 @@ from tenant_operator.core.workloads import Readiness, readiness_of
 from tenant_operator.core.writes import apply_all, apply_if_needed
 from tenant_operator.datastores.choice import datastore_of
 from tenant_operator.life.deletion import FINALIZER
+from tenant_operator.life.requests import Requests
 from tenant_operator.model import names
 from tenant_operator.model.control_plane import ControlPlane, ManifestInputs
 from tenant_operator.model.objects import Object, ref_of
@@ -73,10 +75,19 @@ def service_addresses(observed: Observed, control_plane: ControlPlane) -> tuple[
     return tuple(each for each in spec.get("clusterIPs") or () if each and each != "None")
 
 
-def stages(builder: PlanBuilder, observed: Observed, control_plane: ControlPlane, settings: Settings) -> None:
-    """All steps that can be taken now, up to the first object that must be waited for."""
+def stages(
+    builder: PlanBuilder,
+    observed: Observed,
+    control_plane: ControlPlane,
+    settings: Settings,
+    requests: Requests,
+) -> Finding | None:
+    """All steps that can be taken now, up to the first object that must be waited for.
+
+    Returns the condition of certificates, once they are looked at.
+    """
     if not claim(builder, observed, control_plane):
-        return
+        return None
     addresses = service_addresses(observed, control_plane)
     inputs = ManifestInputs(
         service_addresses=addresses,
@@ -89,7 +100,7 @@ def stages(builder: PlanBuilder, observed: Observed, control_plane: ControlPlane
     )
     if problem := datastore_of(control_plane, inputs).problem:
         builder.wait(problem)
-        return
+        return None
     groups = [
         group._replace(manifests=tuple(marked(each, control_plane) for each in group.manifests))
         for group in native_groups(control_plane, inputs)
@@ -98,17 +109,25 @@ def stages(builder: PlanBuilder, observed: Observed, control_plane: ControlPlane
     apply_all(builder, observed, network.manifests)
     if not addresses:
         builder.wait(f"cluster IP of Service {control_plane.key}/{names.API_SERVER_SERVICE}")
-        return
+        return None
     if control_plane.is_asleep:
         _put_to_sleep(builder, observed, rest)
-        return
+        return None
     # What fell due while it slept is done before a pod starts.
-    if not credentials.settle(builder, observed, control_plane, addresses, settings):
-        return
+    made = credentials.settle(builder, observed, control_plane, addresses, settings, requests)
+    if made.has_all:
+        _roll_out(builder, observed, control_plane, rest)
+    return made.finding(observed.now_s)
+
+
+def _roll_out(
+    builder: PlanBuilder, observed: Observed, control_plane: ControlPlane, groups: Sequence[Group]
+) -> None:
+    """Apply the workloads in their order; each waits for the one before."""
     is_first = not readiness_of(
         names.API_SERVER, observed.live("Deployment", control_plane.key, names.API_SERVER)
     ).desired
-    for group in rest:
+    for group in groups:
         apply_all(builder, observed, group.manifests)
         behind = [each for each in _readiness(observed, group.manifests) if not each.is_settled]
         if behind and group.waits:

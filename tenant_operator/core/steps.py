@@ -39,7 +39,7 @@ class IssueLeaf(msgspec.Struct, frozen=True):
 
     `digest` is of what it is issued for, `bundle_pem` what a kubeconfig trusts, `version` that of the
     Secret which is
-    replaced; empty where there is none.
+    replaced; empty where there is none, `request` the token of a person's request.
     """
 
     spec: LeafSpec
@@ -48,6 +48,7 @@ class IssueLeaf(msgspec.Struct, frozen=True):
     digest: str
     bundle_pem: bytes
     version: str = ""
+    request: str = ""
 
 
 class GenerateKeys(msgspec.Struct, frozen=True):

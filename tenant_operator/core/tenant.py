@@ -59,10 +59,12 @@ def plan(observed: Observed, settings: Settings) -> TenantPlan:
     else:
         control_plane = versions.with_versions(control_plane, found.versions)
     builder = PlanBuilder()
-    native.stages(builder, observed, control_plane, settings)
+    certificates = native.stages(builder, observed, control_plane, settings, asked)
     if rest.next_change_at_s is not None:
         builder.look_again(max(rest.next_change_at_s - observed.now_s, 1.0))
-    made = _with_versions(_completed(builder, observed, control_plane, settings), found, resolved.release)
+    made = _with_versions(
+        _completed(builder, observed, control_plane, settings, certificates), found, resolved.release
+    )
     return _with_sleep(made, rest, asked.problems)
 
 
@@ -124,7 +126,11 @@ def _resolved(observed: Observed, settings: Settings) -> ControlPlane | SpecProb
 
 
 def _completed(
-    builder: PlanBuilder, observed: Observed, control_plane: ControlPlane, settings: Settings
+    builder: PlanBuilder,
+    observed: Observed,
+    control_plane: ControlPlane,
+    settings: Settings,
+    certificates: Finding | None,
 ) -> TenantPlan:
     """The plan with its conditions, phase and probes."""
     cluster = observed.virtual_cluster
@@ -150,6 +156,7 @@ def _completed(
         available,
         availability.syncer_attached(cluster.status.conditions, observed.probes.get("syncer")),
         availability.nodes_serving(observed.probes.get("nodes")),
+        *([] if certificates is None else [certificates]),
     ]
     findings.insert(0, availability.ready(findings))
     if not findings[0].is_true:

@@ -4,8 +4,6 @@
 import base64
 from collections.abc import Callable, Sequence
 
-import msgspec
-
 from daemonkit import logs
 from daemonkit.kube.client import ApiError, UnreachableError
 from daemonkit.kube.kubeconfig import Access
@@ -29,7 +27,7 @@ from tenant_operator.edge.tenant_client import TenantClientError
 from tenant_operator.metrics import OperatorMetrics
 from tenant_operator.model import names
 from tenant_operator.model.objects import Object, Ref, ref_of
-from tenant_operator.pki import issuing
+from tenant_operator.pki import issuing, rotating
 from tenant_operator.pki.issuing import IssuedPair
 
 _log = logs.get(__name__)
@@ -150,7 +148,7 @@ class Executor:
             spec.secret,
             issuing.leaf_data(spec, pair, step.bundle_pem),
             step.labels,
-            {keys.SPEC_DIGEST: step.digest},
+            {keys.SPEC_DIGEST: step.digest} | ({keys.ROTATION_TOKEN: step.request} if step.request else {}),
         )
         if not step.version:
             return await self._super.create(manifest)
@@ -180,29 +178,13 @@ def _generated(step: GenerateKeys) -> Object:
     """The first key of service accounts, or of encryption at rest."""
     _, namespace, name = step.secret
     if name == names.SERVICE_ACCOUNT_KEYS:
-        pair = issuing.service_account_key()
-        data = {
-            "signing.pem": pair.key_pem,
-            # vc-signer refuses a key whose file has another name.
-            f"{issuing.key_id(pair.certificate_pem)}.pub": pair.certificate_pem,
-            "verify.pem": pair.certificate_pem,
-        }
+        data, annotations = rotating.new_service_account_keys()
+        # For API servers without vc-signer.
+        public = next(value for key, value in data.items() if key.endswith(".pub"))
+        data["verify.pem"] = public
     else:
-        data = {"config.yaml": _encryption_config(issuing.encryption_key())}
-    return issuing.secret_of(namespace, name, data, step.labels, {})
-
-
-def _encryption_config(key: str) -> bytes:
-    """An EncryptionConfiguration with one key. What was written without it can be read."""
-    keys_ = {"keys": [{"name": "key1", "secret": key}]}
-    resources = [{"resources": ["secrets"], "providers": [{"secretbox": keys_}, {"identity": {}}]}]
-    return msgspec.json.encode(
-        {
-            "apiVersion": "apiserver.config.k8s.io/v1",
-            "kind": "EncryptionConfiguration",
-            "resources": resources,
-        }
-    )
+        data, annotations = rotating.new_encryption_config()
+    return issuing.secret_of(namespace, name, data, step.labels, annotations)
 
 
 def _ref_of(step: OperatorStep, here: Ref) -> Ref:

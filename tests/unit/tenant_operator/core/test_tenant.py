@@ -7,7 +7,7 @@ import pytest
 
 from tenant_operator.core.conditions import ConditionType
 from tenant_operator.core.steps import Apply
-from tenant_operator.model.objects import Ref
+from tenant_operator.model.objects import Object, Ref
 from tests.unit.tenant_operator.core.worlds import FakeWorld, virtual_cluster
 
 WORKLOADS = ("Deployment", "StatefulSet")
@@ -76,14 +76,72 @@ def test_unknown_version_is_a_condition() -> None:
     assert condition(world, ConditionType.READY) == ("False", "ClusterVersionUnknown")
 
 
+# What they signed or encrypted would be refused: a person decides.
+IRREPLACEABLE = ("service-account-keys", "encryption-config")
+
+
 def test_deleted_object_is_made_again() -> None:
     for ref in list(made().objects):
-        world = made()
-        if ref.kind == "Namespace" or ref.name.endswith("-ca"):
+        if ref.kind == "Namespace" or ref.name.endswith("-ca") or ref.name in IRREPLACEABLE:
             continue
+        world = made()
         del world.objects[ref]
         world.run()
         assert ref in world.objects
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("cluster-ca", "front-proxy-ca", "etcd-ca", "kubelet-client-ca", "service-account-keys"),
+        "encryption-config",
+    ],
+)
+def test_deleted_key_is_a_condition(name: str) -> None:
+    world = made()
+    key = world.cluster["status"]["clusterNamespace"]
+    before = world.writes
+    del world.objects[Ref("Secret", key, name)]
+    world.run()
+    assert condition(world, ConditionType.CERTIFICATES_VALID) == ("False", "AuthorityMissing")
+    assert f"Secret {key}/{name}" in world.cluster["status"]["message"]
+    assert world.writes == before
+    assert world.cluster["status"]["phase"] == "Running"
+
+
+def test_all_works_400_days_later() -> None:
+    """What is due is issued again, once; nothing is rolled out for it."""
+    world = made()
+    templates = {
+        ref: value["spec"]["template"] for ref, value in world.objects.items() if ref.kind in WORKLOADS
+    }
+    world.now_s += 400 * 86_400
+    before = world.writes
+    world.run()
+    leaves = [ref for ref, value in world.objects.items() if "vcnode.io/spec-digest" in annotations_of(value)]
+    assert len(leaves) == 10
+    assert world.writes - before == len(leaves) + 1  # and what vn-agents read
+    assert condition(world, ConditionType.READY) == ("True", "TenantReady")
+    assert templates == {
+        ref: value["spec"]["template"] for ref, value in world.objects.items() if ref.kind in WORKLOADS
+    }
+    before = world.writes
+    assert world.run() == 0
+    assert world.writes == before
+
+
+def test_edited_certificate_is_issued_again() -> None:
+    world = made()
+    key = world.cluster["status"]["clusterNamespace"]
+    secret = world.objects[Ref("Secret", key, "apiserver-serving")]
+    secret["data"]["tls.key"] = "ZWRpdGVk"
+    world.run()
+    assert world.objects[Ref("Secret", key, "apiserver-serving")]["data"]["tls.key"] != "ZWRpdGVk"
+
+
+def annotations_of(value: Object) -> Object:
+    found: Object = value["metadata"].get("annotations", {})
+    return found
 
 
 def test_tenant_of_another_provisioner_is_left_alone() -> None:

@@ -143,15 +143,16 @@ class FakeWorld:
             case IssueAuthority(spec, namespace, labels):
                 data = issuing.authority_data(issuing.new_authority(spec, self.now_s))
                 self._create(issuing.secret_of(namespace, spec.secret, data, labels, {}))
-            case IssueLeaf(spec, authority, labels, digest, bundle, version):
+            case IssueLeaf(spec, authority, labels, digest, bundle, version, request):
                 found = self.objects[authority]["data"]
                 signer = issuing.IssuedPair(
                     *(base64.b64decode(found[name]) for name in ("tls.crt", "tls.key"))
                 )
                 data = issuing.leaf_data(spec, issuing.issue_pair(spec, signer, self.now_s), bundle)
-                made = issuing.secret_of(
-                    spec.namespace, spec.secret, data, labels, {keys.SPEC_DIGEST: digest}
-                )
+                annotations = {keys.SPEC_DIGEST: digest}
+                if request:
+                    annotations[keys.ROTATION_TOKEN] = request
+                made = issuing.secret_of(spec.namespace, spec.secret, data, labels, annotations)
                 if version:
                     assert self.objects[spec.ref]["metadata"]["resourceVersion"] == version
                     del self.objects[spec.ref]
