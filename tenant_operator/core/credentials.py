@@ -33,7 +33,7 @@ GENERATED = (names.SERVICE_ACCOUNT_KEYS, names.ENCRYPTION_CONFIG)
 """Secrets with a random key each."""
 
 
-class Credentials(msgspec.Struct):
+class CredentialState(msgspec.Struct):
     """What a plan found of certificates. `has_all`: all is there that workloads mount."""
 
     problems: list[AuthorityProblem]
@@ -55,10 +55,10 @@ def settle(
     addresses: Sequence[str],
     settings: Settings,
     requests: Requests,
-) -> Credentials:
+) -> CredentialState:
     """Make what is missing or due."""
     specs = catalog.leaves(control_plane, addresses, ())
-    made = Credentials([], {spec: _facts(observed.objects.get(spec.ref)) for spec in specs})
+    made = CredentialState([], {spec: _facts(observed.objects.get(spec.ref)) for spec in specs})
     found = _authorities(builder, observed, control_plane, made, requests)
     _keys(builder, observed, control_plane, made)
     if made.problems:
@@ -92,7 +92,7 @@ def _authorities(
     builder: PlanBuilder,
     observed: Observed,
     control_plane: ControlPlane,
-    made: Credentials,
+    made: CredentialState,
     requests: Requests,
 ) -> Mapping[str, LiveObject]:
     """The Secrets of the authorities that are there, by their names. One is made if it has signed nothing."""
@@ -116,7 +116,9 @@ def _authorities(
     return found
 
 
-def _keys(builder: PlanBuilder, observed: Observed, control_plane: ControlPlane, made: Credentials) -> None:
+def _keys(
+    builder: PlanBuilder, observed: Observed, control_plane: ControlPlane, made: CredentialState
+) -> None:
     """Make the keys that have no certificates; never again: what the first signed or encrypted is lost."""
     is_first = observed.live("Deployment", control_plane.key, names.API_SERVER) is None
     for name in GENERATED:
@@ -139,7 +141,7 @@ def _issue(
     control_plane: ControlPlane,
     found: Mapping[str, LiveObject],
     bundles: Mapping[str, str],
-    made: Credentials,
+    made: CredentialState,
     requests: Requests,
 ) -> None:
     """Issue what is missing or due, if what signs it may be used."""

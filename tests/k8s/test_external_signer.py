@@ -27,7 +27,7 @@ _SLOW_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Replica:
+class ApiserverReplica:
     apiserver: Apiserver
     signer: RingSigner
 
@@ -50,7 +50,7 @@ class Replica:
 class SignedPlane:
     """Both replicas. `key` signs at the moment, and is the only one, between two tests."""
 
-    replicas: tuple[Replica, Replica]
+    replicas: tuple[ApiserverReplica, ApiserverReplica]
     key: AccountKey
 
     def takes(self, text: str) -> bool:
@@ -86,7 +86,7 @@ def plane(k8s_binaries: Binaries) -> Iterator[SignedPlane]:
         network.create_pair(control, other, more=["10.71.0.2"])
         stack.callback(start_etcd(control, k8s_binaries, directory).stop)
         key, authority = AccountKey.create(), Authority.create("tenant")
-        replicas: list[Replica] = []
+        replicas: list[ApiserverReplica] = []
         for name, address, port in (("one", "10.71.0.1", 6444), ("two", "10.71.0.2", 6445)):
             signer = RingSigner(directory / f"signer-{name}", control, files(key), port)
             stack.callback(signer.process.stop)
@@ -101,7 +101,7 @@ def plane(k8s_binaries: Binaries) -> Iterator[SignedPlane]:
                 signer_socket=signer.socket,
             )
             stack.callback(apiserver.daemon.stop)
-            replicas.append(Replica(apiserver, signer))
+            replicas.append(ApiserverReplica(apiserver, signer))
         for each in replicas:
             each.apiserver.wait_ready()
         account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "robot"}}
