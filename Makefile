@@ -27,7 +27,7 @@ SIDE_BY_SIDE := $(call require,-n 3 --dist worksteal)
 .DEFAULT_GOAL := help
 .PHONY: help demo check t test lint unit functional cases compiled lab lab_vm k8s k8s_syncer k8s_operator systemd lab_nodes lab-up lab-down site fuzz soak side_by_side programs guest-kernel
 .PHONY: conformance conformance_quick
-.PHONY: format examples reference locks packages lint_packages reproducible images deb rpm mutants gate-soak bench bench-vnagent bench-workers bench-attacks bench-neighbours bench-pages bench-services bench-pods bench-syncer bench-syncer-attacks bench-syncer-steps clean
+.PHONY: plugin format examples reference locks packages lint_packages reproducible images deb rpm mutants gate-soak bench bench-vnagent bench-workers bench-attacks bench-neighbours bench-pages bench-services bench-pods bench-syncer bench-syncer-attacks bench-syncer-steps clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^#@ /{printf "\n%s\n", substr($$0, 4)} /^[a-z0-9_-]+:.*## /{printf "  %-16s%s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -143,6 +143,9 @@ lint_packages: build/packages/SHA256SUMS  ## lintian, rpmlint and sizes of the p
 	$(BIN)/python packaging/lint.py build/packages
 	umask 077; TZ=Asia/Kathmandu $(BIN)/python packaging/packages.py --tree $(TREE) --out build/again
 	cmp build/packages/SHA256SUMS build/again/SHA256SUMS
+
+plugin: $(VENV)/dev  ## the kubectl plugin vc as one file, and its archive and manifest for krew, into dist/
+	$(BIN)/python packaging/plugin.py dist
 
 reproducible: $(VENV)/dev  ## build all packages of the last commit twice, in different surroundings: the same bytes
 	$(BIN)/python packaging/reproducible.py

@@ -5,7 +5,6 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 
-from kubectl_vc import access, complete, create, delete, doctor, requests, shell, unblock
 from kubectl_vc.arguments import parse
 from kubectl_vc.core.command import CREDENTIAL, Command
 from kubectl_vc.core.faults import PluginError
@@ -13,17 +12,19 @@ from kubectl_vc.invocation import EXIT_DONE, EXIT_FAILED, Invocation
 from kubectl_vc.kubectl import Kubectl
 
 EXIT_INTERRUPTED = 130
+# The name by which kubectl starts us for completion.
+COMPLETION = "kubectl_complete-vc"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb and return its exit code. Raises SystemExit for wrong usage and --help."""
     words = sys.argv[1:] if argv is None else argv
-    if os.path.basename(sys.argv[0]) == complete.PROGRAM:  # noqa: PTH119 - pathlib loads slowly
+    if os.path.basename(sys.argv[0]) == COMPLETION:  # noqa: PTH119 - pathlib loads slowly
         return _complete(words)
     command = parse(words)
     invocation = _invocation(command)
     try:
-        code = VERBS[command.verb](invocation)
+        code = _verb(command.verb)(invocation)
         sys.stdout.flush()
     except PluginError as error:
         invocation.note(f"error: {error}")
@@ -38,6 +39,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _complete(words: Sequence[str]) -> int:
+    from kubectl_vc import complete
+
     cluster = _invocation(complete.command_of(words)).cluster
     sys.stdout.writelines(f"{line}\n" for line in complete.complete(words, cluster))
     return EXIT_DONE
@@ -57,23 +60,37 @@ def _invocation(command: Command) -> Invocation:
     )
 
 
-VERBS: dict[str, Callable[[Invocation], int]] = {
-    "create": create.create,
-    "get": create.get,
-    "kubeconfig": access.save_kubeconfig,
-    "shell": shell.shell,
-    "upgrade": requests.upgrade,
-    "rollback": requests.rollback,
-    "sleep": requests.sleep,
-    "wake": requests.wake,
-    "backup": requests.backup,
-    "restore": requests.restore,
-    "rotate": requests.rotate,
-    "delete": delete.delete,
-    "doctor": doctor.doctor,
-    "unblock": unblock.unblock,
-    CREDENTIAL: access.credential,
-}
+def _verb(name: str) -> Callable[[Invocation], int]:
+    """Loaded when it is asked for: from a zipapp, each module is compiled at each start."""
+    match name:
+        case "create" | "get":
+            from kubectl_vc import create
+
+            return create.create if name == "create" else create.get
+        case "kubeconfig" | "credential":
+            from kubectl_vc import access
+
+            return access.credential if name == CREDENTIAL else access.save_kubeconfig
+        case "shell":
+            from kubectl_vc import shell
+
+            return shell.shell
+        case "delete":
+            from kubectl_vc import delete
+
+            return delete.delete
+        case "doctor":
+            from kubectl_vc import doctor
+
+            return doctor.doctor
+        case "unblock":
+            from kubectl_vc import unblock
+
+            return unblock.unblock
+    from kubectl_vc.requests import REQUESTS
+
+    return REQUESTS[name]
+
 
 if __name__ == "__main__":
     sys.exit(main())

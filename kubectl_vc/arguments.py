@@ -74,6 +74,9 @@ def _settings(verb: str) -> dict[str, Any]:
 
 def _verb_parser(made: argparse.ArgumentParser, verb: str) -> argparse.ArgumentParser:
     _VERBS[verb][1](made)
+    # Those of kubectl are in the help, and would hide the few of the verb here.
+    usage = made.format_usage().removeprefix("usage: ").rstrip()
+    made.usage = f"{usage} [flags of kubectl]"
     _add_scope(made)
     return made
 

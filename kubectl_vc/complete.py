@@ -10,7 +10,6 @@ from kubectl_vc.core.faults import RequestError
 from kubectl_vc.core.view import CLUSTER_VERSIONS, VIRTUAL_CLUSTERS, TenantView, objects, text
 from kubectl_vc.port import DEFAULT_NAMESPACE, ApiServer
 
-PROGRAM = "kubectl_complete-vc"
 _OUTPUTS = ("json", "name", "wide", "yaml")
 _FILES = ("kubeconfig", "cache_dir", "output_file")
 

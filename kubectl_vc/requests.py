@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Verbs that ask vc-operator for something: each writes one field or annotation, and waits."""
 
+from collections.abc import Callable
+
 from kubectl_vc.core import goals, manifests
 from kubectl_vc.core.faults import FaultReason, PluginError, RequestError, sentence
 from kubectl_vc.core.goals import Goal
@@ -136,3 +138,15 @@ def _check_version(invocation: Invocation, target: str) -> None:
     except RequestError as error:
         if error.fault.reason is not FaultReason.FORBIDDEN:
             raise PluginError(sentence("list ClusterVersions", error.fault)) from None
+
+
+REQUESTS: dict[str, Callable[[Invocation], int]] = {
+    "upgrade": upgrade,
+    "rollback": rollback,
+    "sleep": sleep,
+    "wake": wake,
+    "backup": backup,
+    "restore": restore,
+    "rotate": rotate,
+}
+"""By the verb."""

@@ -21,6 +21,7 @@ from argparse_manpage.manpage import Manpage  # type: ignore[import-untyped] # i
 from daemonkit.run.command_parser import command_parser
 from daemonkit.version import VERSION
 from guest_agent import arguments as guest_agent
+from kubectl_vc.arguments import parser as plugin
 from kubeproxy_ext import render
 from vc_signer import arguments as signer
 from vcnode.__main__ import EXPLAINERS, VERBS
@@ -46,11 +47,15 @@ DAEMONS = {
     "dnsconfig-webhook": "writes the resolver of each pod's network into the pod when it is admitted",
 }
 GUEST_AGENT, SIGNER, TOOL = "vcnode-guest-agent", "vc-signer", "vcnode"
+PLUGIN = "kubectl-vc"
+# kubectl starts it for completion of the plugin; its page is the plugin's.
+COMPLETION = "kubectl_complete-vc"
 _SUMMARIES = {
     **DAEMONS,
     GUEST_AGENT: "installs Service rules in a Kata guest",
     SIGNER: "signs service account tokens of a tenant's API server",
     TOOL: "operator's tool of the vcnode node data plane",
+    PLUGIN: "tenants' control planes, from the super cluster's side",
 }
 # How the table of exit codes names a program, beside its own name.
 _ANY_DAEMON = "a daemon"
@@ -61,10 +66,12 @@ def main(argv: list[str]) -> int:
     (target,) = argv
     # argparse asks the environment how wide a line is; man fills lines itself.
     os.environ["COLUMNS"] = "2000"  # noqa: TID251 - as above
-    for program in (*DAEMONS, TOOL, GUEST_AGENT, SIGNER):
+    for program in (*DAEMONS, TOOL, GUEST_AGENT, SIGNER, PLUGIN):
         page = man_page(program, page_parser(program))
         # As `gzip -n -9`: neither a name nor a time.
         _write(Path(target, MAN, f"{program}.8.gz"), gzip.compress(page.encode(), 9, mtime=0))
+    link = f".so man8/{PLUGIN}.8\n"
+    _write(Path(target, MAN, f"{COMPLETION}.8.gz"), gzip.compress(link.encode(), 9, mtime=0))
     for program in (*DAEMONS, TOOL):
         for shell, place in COMPLETIONS.items():
             text = shtab.complete(completion_parser(program), shell=shell)
@@ -78,6 +85,10 @@ def page_parser(program: str) -> argparse.ArgumentParser:
         return guest_agent.command_parser()
     if program == SIGNER:
         return signer.command_parser()
+    if program == PLUGIN:
+        made = plugin()
+        made.prog = PLUGIN
+        return made
     if program == TOOL:
         top = operators_tool(_installed_verbs())
         for word, module in EXPLAINERS.items():

@@ -11,6 +11,9 @@ from unittest import mock
 from daemonkit.run import command_line, lifecycle
 from guest_agent import __main__ as guest_agent
 from guest_agent import arguments as guest_arguments
+from kubectl_vc import __main__ as plugin
+from kubectl_vc import arguments as plugin_arguments
+from kubectl_vc import invocation
 from kubeproxy_ext import render
 from kubeproxy_ext.__main__ import main as kubeproxy_ext
 from vc_signer import __main__ as signer
@@ -51,6 +54,11 @@ def exit_codes() -> Iterator[tuple[str, int, str]]:
     yield "vc-signer", signer.EXIT_STOPPED, "SIGTERM or SIGINT"
     yield "vc-signer", signer.EXIT_FAILED, "it cannot start; the log has why"
     yield "vc-signer", _EXIT_WRONG_ARGUMENTS, "wrong arguments"
+    yield "kubectl-vc", invocation.EXIT_DONE, "done; `doctor` and `unblock`: they found nothing"
+    failed = "it failed, was not confirmed, or took longer than --timeout; stderr has object, hop and remedy"
+    yield "kubectl-vc", invocation.EXIT_FAILED, f"{failed}. `doctor` and `unblock`: they found something"
+    yield "kubectl-vc", _EXIT_WRONG_ARGUMENTS, "wrong arguments"
+    yield "kubectl-vc", plugin.EXIT_INTERRUPTED, "SIGINT; what was asked of vc-operator goes on"
     yield "vcnode", 0, "done; a verb that asks a question: the answer is yes"
     yield "vcnode", terminal.EXIT_NEGATIVE, _NEGATIVE
     yield "vcnode", _EXIT_WRONG_ARGUMENTS, "wrong arguments"
@@ -74,6 +82,9 @@ def helps() -> Iterator[tuple[str, str]]:
         yield "kubeproxy-ext render", _printed(lambda: kubeproxy_ext(["render", "--help"]))
         yield "vcnode-guest-agent", _printed(lambda: guest_arguments.parse(["--help"]))
         yield "vc-signer", _printed(lambda: signer_arguments.parse(["--help"]))
+        yield "kubectl-vc", plugin_arguments.parser().format_help()
+        for name, verb in verbs(plugin_arguments.parser()):
+            yield f"kubectl-vc {name}", verb.format_help()
         yield "vcnode", operators_tool().format_help()
         found = dict(verbs(operators_tool()))
         found[demo.VERB] = demo_parser()

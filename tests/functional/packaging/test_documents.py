@@ -12,11 +12,14 @@ from pathlib import Path
 
 import pytest
 
+from kubectl_vc.arguments import VERBS
 from tests.reference.commands import DAEMONS, helps
 
 SOURCE = Path(__file__).resolve().parents[3]
 PROGRAMS = (*DAEMONS, "vcnode")
-PAGES = (*PROGRAMS, "vcnode-guest-agent", "vc-signer")
+PAGES = (*PROGRAMS, "vcnode-guest-agent", "vc-signer", "kubectl-vc")
+# Its page is another's.
+LINK = "kubectl_complete-vc"
 _OPTION = re.compile(r"(?<![\w-])--?[a-z][a-z-]*")
 
 
@@ -56,7 +59,7 @@ def test_each_program_has_a_page_and_completions(documents: Path) -> None:
     places = sorted(str(path.relative_to(documents)) for path in documents.rglob("*") if path.is_file())
     assert places == sorted(
         [
-            *(f"usr/share/man/man8/{each}.8.gz" for each in PAGES),
+            *(f"usr/share/man/man8/{each}.8.gz" for each in (*PAGES, LINK)),
             *(f"usr/share/bash-completion/completions/{each}" for each in PROGRAMS),
             *(f"usr/share/zsh/vendor-completions/_{each}" for each in PROGRAMS),
             *(f"usr/share/fish/vendor_completions.d/{each}.fish" for each in PROGRAMS),
@@ -77,6 +80,12 @@ def test_every_verb_has_a_section_in_the_tools_page(documents: Path) -> None:
     assert {"vcnode explain dns", "vcnode tenant add", "vcnode init"} <= set(verbs)
     assert [verb for verb in verbs if f".SS {verb}\n" not in text] == []
     assert "demo" not in text  # it runs from a clone only
+
+
+def test_every_verb_has_a_section_in_the_plugins_page(documents: Path) -> None:
+    text = page(documents, "kubectl-vc")
+    assert [verb for verb in VERBS if f".SS kubectl-vc {verb}\n" not in text] == []
+    assert page(documents, LINK) == ".so man8/kubectl-vc.8\n"
 
 
 @pytest.mark.parametrize("program", PAGES)
