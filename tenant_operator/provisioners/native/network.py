@@ -3,6 +3,7 @@
 
 from collections.abc import Iterable
 
+from tenancy import keys
 from tenant_operator.model import names, pods
 from tenant_operator.model.control_plane import ControlPlane
 from tenant_operator.model.objects import Object
@@ -36,12 +37,11 @@ def _service(control_plane: ControlPlane) -> Object:
     }
     if exposure.load_balancer_class:
         spec["loadBalancerClass"] = exposure.load_balancer_class
-    return {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": pods.metadata(control_plane, names.API_SERVER_SERVICE, names.API_SERVER),
-        "spec": spec,
-    }
+    metadata = pods.metadata(control_plane, names.API_SERVER_SERVICE, names.API_SERVER)
+    # The super cluster copies it to the Service's Endpoints, and vc-syncer watches those that have it: so it knows
+    # to which addresses the tenant's Service `default/kubernetes` may lead.
+    metadata["labels"] |= {keys.VC_NAME: control_plane.name}
+    return {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec}
 
 
 def _disruption_budget(control_plane: ControlPlane, component: str) -> Object:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.k8s.operator import releases, storage
@@ -19,8 +19,8 @@ from tests.k8s.syncer.cluster import SUPER_DNS, SyncedRing
 class OperatorGround:
     """The syncer's ring, ready for control planes in pods."""
 
-    ring: SyncedRing
-    provisioner: DiskProvisioner
+    ring: SyncedRing = field(repr=False)
+    provisioner: DiskProvisioner = field(repr=False)
 
     @property
     def api(self) -> KubernetesApi:
