@@ -7,6 +7,7 @@ The users here may do everything by RBAC, so that what is refused is refused by 
 from __future__ import annotations
 
 import copy
+import uuid
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -304,6 +305,41 @@ def test_namespaces_of_others_stay_theirs(operator: KubernetesApi) -> None:
             operator.patch(path, {"metadata": {"annotations": _IDENTITY, "labels": _OWN}})
         with pytest.raises(RingError, match=r"vc-operator may only change root namespaces|is forbidden"):
             operator.delete(path)
+
+
+_OF_TENANT = {
+    "tenancy.x-k8s.io/cluster": _ROOT,
+    "tenancy.x-k8s.io/uid": "33333333-3333-3333-3333-333333333333",
+    "tenancy.x-k8s.io/vcuid": _UID,
+}
+
+
+@pytest.mark.parametrize(
+    ("annotations", "is_deleted"),
+    [
+        (_OF_TENANT, True),
+        (_IDENTITY, True),
+        *(({key: value for key, value in _OF_TENANT.items() if key != left}, False) for left in _OF_TENANT),
+        ({**_OF_TENANT, "tenancy.x-k8s.io/vcrootns": "false"}, False),
+    ],
+)
+def test_which_namespaces_the_operator_deletes(
+    operator: KubernetesApi, admin: KubernetesApi, annotations: JsonObject, is_deleted: bool
+) -> None:
+    """Those of a tenant that ends go as a whole. What is in one, it can neither make nor change."""
+    # One that is deleted stays here: its end is a controller's work, and none runs.
+    name = f"policy-{uuid.uuid4().hex[:8]}"
+    path = f"/api/v1/namespaces/{name}"
+    admin.create("/api/v1/namespaces", _namespace(name, {}, annotations))
+    try:
+        if is_deleted:
+            operator.delete(path)
+        else:
+            with pytest.raises(RingError, match="vc-operator may only change root namespaces, and delete"):
+                operator.delete(path)
+        assert ("deletionTimestamp" in admin.get(path)["metadata"]) == is_deleted
+    finally:
+        admin.delete(path)
 
 
 def test_what_the_operator_changes_of_a_virtual_cluster(
