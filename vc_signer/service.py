@@ -28,13 +28,13 @@ class SignerService:
     def answer(self, path: str, request: bytes) -> tuple[bytes, frozenset[str]]:
         """The response, and the keys that it publishes. Raises `CallError`."""
         try:
-            if path == messages.SIGN:
+            if path in messages.SIGN:
                 return self._sign(request), frozenset()
-            if path == messages.FETCH_KEYS:
+            if path in messages.FETCH_KEYS:
                 return self._fetch_keys()
         except NoKeysError as error:
             raise CallError(UNAVAILABLE, f"no usable keys: {error}") from None
-        if path == messages.METADATA:
+        if path in messages.METADATA:
             return messages.metadata_response(self._max_token_seconds), frozenset()
         raise CallError(UNIMPLEMENTED, "this signer has no such method")
 

@@ -7,8 +7,11 @@ that has 7. One field is read, and seven are written.
 
 from collections.abc import Iterable
 
+# Kubernetes 1.32 and 1.33 call the second one; the messages are the same.
+_PACKAGES = ("v1", "v1alpha1")
 SIGN, FETCH_KEYS, METADATA = (
-    f"/v1.ExternalJWTSigner/{method}" for method in ("Sign", "FetchKeys", "Metadata")
+    frozenset(f"/{package}.ExternalJWTSigner/{method}" for package in _PACKAGES)
+    for method in ("Sign", "FetchKeys", "Metadata")
 )
 
 _VARINT, _FIXED64, _RANGE, _FIXED32 = 0, 1, 2, 5

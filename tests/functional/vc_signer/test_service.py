@@ -82,6 +82,12 @@ def test_other_claims_are_refused(
     verify(mint(), key)
 
 
+def test_older_api_servers_call_by_another_name(api: Any, channel: grpc.Channel) -> None:
+    call: Any = channel.unary_unary("/v1alpha1.ExternalJWTSigner/Metadata")
+    answer = api[0].MetadataResponse.FromString(call(b"", timeout=10))
+    assert answer.max_token_expiration_seconds == 86_400
+
+
 def test_an_unknown_method_is_unimplemented(channel: grpc.Channel) -> None:
     revoke: Any = channel.unary_unary("/v1.ExternalJWTSigner/Revoke")
     with pytest.raises(grpc.RpcError) as caught:
