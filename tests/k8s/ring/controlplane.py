@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from devkit.pki import Authority, Leaf
-from tests.k8s.build import Binaries
+from tests.k8s.build import OLDER_SUFFIX, Binaries
 from tests.k8s.ring import network, traces
 from tests.k8s.ring.api import KubernetesApi, TlsEndpoint
 from tests.k8s.ring.certs import CertificateFiles, signing_key_pem, write_leaf
@@ -26,6 +26,12 @@ _SERVICE_NAMES = (
     "kubernetes.default.svc",
     "kubernetes.default.svc.cluster.local",
 )
+_FLAGS = (
+    # packaging/gate/required-plugins.yaml is one.
+    "--feature-gates=MutatingAdmissionPolicy=true",
+    "--runtime-config=admissionregistration.k8s.io/v1beta1=true",
+)
+_OLDER_FLAGS = ("--feature-gates=ExternalServiceAccountTokenSigner=true",)
 # Of accounts' tokens.
 WHOLE_CLUSTER_ISSUER = f"https://{_SERVICE_NAMES[-1]}"
 
@@ -92,6 +98,7 @@ def start_apiserver(
     accounts_of: Path | None = None,
     is_whole: bool = False,
     signer_socket: Path | None = None,
+    is_older: bool = False,
 ) -> Apiserver:
     """Start a kube-apiserver of its own authority and service account key; does not wait for it.
 
@@ -101,7 +108,8 @@ def start_apiserver(
     through it get their account's token, and it finds a webhook's pods by its Service's endpoints.
     `is_whole`: as clusters with controllers have it, with accounts' tokens in pods, the names that pods know
     it by, privileged pods, and aggregated API servers.
-    `signer_socket` is of an external signer, which signs instead of a key here.
+    `signer_socket` is of an external signer, which signs instead of a key here. `is_older`: of the minor
+    version before, which has that behind a gate.
     """
     home = directory / name
     home.mkdir()
@@ -137,7 +145,7 @@ def start_apiserver(
         f"kube-apiserver {name}",
         [
             *namespace.enter,
-            binaries["kube-apiserver"],
+            binaries[f"kube-apiserver{OLDER_SUFFIX if is_older else ''}"],
             f"--etcd-servers={_ETCD_URL}",
             f"--etcd-prefix=/{name if accounts_of is None else accounts_of.name}",
             f"--bind-address={address}",
@@ -151,9 +159,7 @@ def start_apiserver(
             f"--service-cluster-ip-range={','.join(service_cidrs)}",
             "--authorization-mode=Node,RBAC",
             *own,
-            # packaging/gate/required-plugins.yaml is one.
-            "--feature-gates=MutatingAdmissionPolicy=true",
-            "--runtime-config=admissionregistration.k8s.io/v1beta1=true",
+            *(_OLDER_FLAGS if is_older else _FLAGS),
             f"--kubelet-client-certificate={client.certificate}",
             f"--kubelet-client-key={client.key}",
             f"--kubelet-certificate-authority={home / 'kubelet-ca.crt'}",
