@@ -115,6 +115,14 @@ ROTATABLE = (
 TENANT_KUBECONFIG_SUFFIX = "-kubeconfig"
 TENANT_KUBECONFIG_KEY = "value"
 
+# Annotations on the Jobs and volumes of backups: where the snapshot is, and which restore filled the volume.
+BACKUP_LOCATION = "vcnode.io/backup-location"
+RESTORE_TOKEN = "vcnode.io/restore-token"  # noqa: S105 - an annotation's key, not a secret
+
+# Annotation on a VirtualCluster that went back to a backup: vc-syncer deletes nothing that the tenant merely
+# lacks, until RELEASE_HELD has the same value.
+HOLD_DELETIONS = "vcnode.io/hold-deletions"
+
 # Annotation on a ClusterVersion, `true`: the one for VirtualClusters whose author names none.
 DEFAULT_VERSION = "vcnode.io/default"
 

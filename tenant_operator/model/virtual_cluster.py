@@ -103,6 +103,16 @@ class BackupStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tr
     message: str = ""
 
 
+class RestoreStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """The last restore. `count` is of all that this tenant has had: each raises the revisions further."""
+
+    backup: str = ""
+    phase: str = ""
+    count: int = 0
+    location: str = ""
+    message: str = ""
+
+
 class SleepStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     """Since when the control plane has no pod."""
 
@@ -125,6 +135,7 @@ class VirtualClusterStatus(msgspec.Struct, frozen=True, rename="camel", omit_def
     sleep: SleepStatus | None = None
     rotations: list[RotationStatus] = []
     backups: list[BackupStatus] = []
+    restore: RestoreStatus | None = None
 
 
 class VirtualCluster(msgspec.Struct, frozen=True):
