@@ -13,6 +13,9 @@ runs. So:
   the tenant's unconfirmed removals is carried out, of whatever kind.
 - The first patrol after a start deletes nothing: caches and watches are new. The next one may.
 
+- A tenant that goes back to a backup lacks what was made since, however little: vc-operator names that in its
+  VirtualCluster (`keys.HOLD_DELETIONS`), and all unconfirmed removals are held until its token is released.
+
 What is many is the rule of `tenancy.removals.is_distrusted`: more than half. It is asked of each kind, which
 has a list of its own, and of all kinds together. `MINIMUM` keeps it from small numbers. A tenant that
 lacks every object is always held: a live control plane has at least its own namespaces.
@@ -66,6 +69,7 @@ class HoldReason(enum.StrEnum):
     FIRST_PATROL = "FirstPatrol"
     TENANT_EMPTY = "TenantEmpty"
     TOO_MANY_REMOVALS = "TooManyRemovals"
+    TENANT_RESTORED = "TenantRestored"
 
 
 class KindCount(NamedTuple):
@@ -181,15 +185,17 @@ class DeletionGuard:
         new_token: str,
         is_first_patrol: bool = False,
         release: str = "",
+        restored: str = "",
     ) -> Allow | Hold:
         """Judge all proposed removals at once: how many they are was counted with each of them.
 
         `known` counts the tenant's super objects by kind, those of the proposed removals among them.
         `new_token` names a hold that begins now: no two holds may have one token. `release` is the value of
-        the VirtualCluster's annotation `keys.RELEASE_HELD`.
+        the VirtualCluster's annotation `keys.RELEASE_HELD`, `restored` that of `keys.HOLD_DELETIONS`.
         """
         window = self._opened(known, now_s)
-        found = self._judge(window, known, now_s, new_token)
+        # Released once, it holds nothing that is missing later.
+        found = self._judge(window, known, now_s, new_token, "" if restored == release else restored)
         if isinstance(found, Hold) and found.token == release and not is_first_patrol:
             self._release(known, now_s)
             return Allow(was_released=True)
@@ -213,10 +219,14 @@ class DeletionGuard:
             window = self._window = _Window(now_s, dict(known), Counter())
         return window
 
-    def _judge(self, window: _Window, known: Mapping[str, int], now_s: float, new_token: str) -> Hold | None:
+    def _judge(
+        self, window: _Window, known: Mapping[str, int], now_s: float, new_token: str, restored: str
+    ) -> Hold | None:
         counts = self._counts(window, known)
         missing, total = sum(each.missing for each in counts), sum(each.known for each in counts)
-        if 0 < missing == total:
+        if missing and restored:
+            reason = HoldReason.TENANT_RESTORED
+        elif 0 < missing == total:
             reason = HoldReason.TENANT_EMPTY
         elif _is_too_many(missing, total) or any(_is_too_many(each.missing, each.known) for each in counts):
             reason = HoldReason.TOO_MANY_REMOVALS
@@ -225,7 +235,7 @@ class DeletionGuard:
         if len(self._released) == len(self._proposed):
             return None  # all that remains was released
         before = self.hold
-        token = before.token if before is not None else self._restored_token or new_token
+        token = restored or (before.token if before is not None else self._restored_token or new_token)
         since_s = before.since_s if before is not None else now_s
         return Hold(reason, missing, total, tuple(each for each in counts if each.missing), token, since_s)
 

@@ -13,7 +13,8 @@ class TenantCluster:
     `key` is its cluster key. `uid` is that of the VirtualCluster: another one is another tenant, also under
     the same name. The prefixes are those of its keys that go up (transparent) or neither way (opaque).
     `weight` is its share of the queue; `policy` names its SyncPolicy in `vc_namespace`. `release` is the
-    token of the held deletions that a person has released.
+    token of the held deletions that a person has released, `restored` that of a restore: what the tenant
+    lacks since is held until then.
     """
 
     key: str
@@ -26,6 +27,7 @@ class TenantCluster:
     weight: int = 1
     policy: str = "default"
     release: str = ""
+    restored: str = ""
 
     def super_namespace(self, tenant_namespace: str) -> str | names.Refused:
         """The super namespace of one of its namespaces, or why it can have none."""

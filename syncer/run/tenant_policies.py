@@ -73,15 +73,12 @@ class TenantPolicies:
                 self._apply(session, "patrol after a policy's change")
 
     def tenant_changed(self, session: TenantSession, before: TenantCluster) -> None:
-        """A weight, a policy, prefixes or a release of a tenant changed."""
+        """A weight, a policy, prefixes, a release or a restore of a tenant changed."""
         is_planned_anew = session.change_policy(self.of(session.tenant))
         if not session.is_attached:
             return
         self._queue.attach(session)
-        # All but these is read when it is needed.
-        if replace(before, weight=0, policy="", release="") != replace(
-            session.tenant, weight=0, policy="", release=""
-        ):
+        if _planned_by(before) != _planned_by(session.tenant):
             session.forget_verified()
             is_planned_anew = True
         if is_planned_anew:
@@ -95,3 +92,8 @@ class TenantPolicies:
         """Count and plan again all that a tenant has."""
         await session.count_quota()
         await self._patrol.check(session)
+
+
+def _planned_by(tenant: TenantCluster) -> TenantCluster:
+    """What plans of objects depend on; the rest is read when it is needed."""
+    return replace(tenant, weight=0, policy="", release="", restored="")

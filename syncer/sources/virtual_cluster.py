@@ -26,6 +26,8 @@ _SERVED_PHASES = frozenset({"Running", "Updating"})
 MAX_WEIGHT = 100
 # Prefixes are compared with every key of every object.
 _MAX_PREFIXES = 100
+_MAX_TOKEN_CHARS = 64
+_TOKEN_CHARS = frozenset("0123456789abcdef")
 
 
 class _Spec(msgspec.Struct, frozen=True, rename="camel"):
@@ -121,6 +123,7 @@ def tenant_of(
             weight,
             policy_name_of(cluster),
             meta.annotations.get(keys.RELEASE_HELD, ""),
+            _restore_token(meta.annotations),
         ),
         access,
         where,
@@ -226,6 +229,12 @@ def _weight(annotations: Mapping[str, str]) -> int:
     if text.isascii() and text.isdigit() and len(text) < 4 and 1 <= int(text) <= MAX_WEIGHT:
         return int(text)
     raise ValueError(f"annotation {keys.SYNC_WEIGHT}: expected a number from 1 to {MAX_WEIGHT}")
+
+
+def _restore_token(annotations: Mapping[str, str]) -> str:
+    """Of a restore by vc-operator. What cannot be a token is nobody's: the condition could not name it."""
+    text = annotations.get(keys.HOLD_DELETIONS, "")
+    return text if len(text) <= _MAX_TOKEN_CHARS and set(text) <= _TOKEN_CHARS else ""
 
 
 def _prefixes(found: list[str] | None) -> tuple[str, ...]:

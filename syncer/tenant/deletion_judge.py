@@ -110,6 +110,7 @@ class DeletionJudge:
                 known,
                 is_first_patrol=not self.has_patrolled,
                 release=self._owner.tenant.release,
+                restored=self._owner.tenant.restored,
             )
             if is_any_allowed:
                 await in_steps(self._plan_again(side))

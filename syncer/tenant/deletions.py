@@ -120,15 +120,22 @@ class Deletions:
         *,
         is_first_patrol: bool,
         release: str = NO_RELEASE,
+        restored: str = NO_RELEASE,
     ) -> bool:
         """Judge what was gathered, at once; returns whether any of it may be deleted now.
 
-        `known` counts this side's objects by kind.
+        `known` counts this side's objects by kind. `restored` is the token of a tenant that went back to a
+        backup: it lacks what the super cluster has.
         """
         guard = self._guards[side]
         before = guard.hold
         found = guard.evaluate(
-            known, self._now(), new_token=self._new_token(), is_first_patrol=is_first_patrol, release=release
+            known,
+            self._now(),
+            new_token=self._new_token(),
+            is_first_patrol=is_first_patrol,
+            release=release,
+            restored=restored if side is Side.SUPER else NO_RELEASE,
         )
         if isinstance(found, Hold) and found.token:
             if before is None or before.token != found.token:

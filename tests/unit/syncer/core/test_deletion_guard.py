@@ -332,3 +332,46 @@ def _counted(removals: list[Removal]) -> Counter[str]:
             own = sum(1 for each in removals if each.key[:2] == (kind, name))
             found[kind] += max(own, contents.get(name, {}).get(kind, 0))
     return +found
+
+
+def test_after_a_restore_the_smallest_loss_is_held() -> None:
+    """However few objects were made since the backup, their copies are the last that run."""
+    guard = DeletionGuard()
+    guard.propose(lacking("Pod", 1))
+    found = guard.evaluate(KNOWN, 7.0, new_token="T1", restored="abc")
+    assert found == Hold(HoldReason.TENANT_RESTORED, 1, 30, (KindCount("Pod", 1, 20),), "abc", 7.0)
+    assert not guard.may_delete(ObjectKey("Pod", "app", "pod-0"))
+    assert guard.evaluate(KNOWN, 8.0, new_token="T2", release="T0", restored="abc") == found
+
+
+@pytest.mark.parametrize("count", [1, 11, 20])
+def test_a_person_releases_what_a_restore_holds(count: int) -> None:
+    guard = DeletionGuard()
+    guard.propose(lacking("Pod", count))
+    assert isinstance(guard.evaluate(KNOWN, 0.0, new_token="T1", restored="abc"), Hold)
+    found = guard.evaluate(KNOWN, 60.0, new_token="T2", release="abc", restored="abc")
+    assert isinstance(found, Allow)
+    assert guard.may_delete(ObjectKey("Pod", "app", "pod-0"))
+
+
+def test_a_released_restore_holds_nothing_later_by_itself() -> None:
+    """Though both annotations stay: small losses are carried out, and large ones get a token of their own."""
+    guard = DeletionGuard()
+    guard.propose(lacking("Pod", 1))
+    assert guard.evaluate(KNOWN, 0.0, new_token="T1", release="abc", restored="abc") == Allow()
+    guard.propose(lacking("Pod", 15))
+    found = guard.evaluate(KNOWN, 60.0, new_token="T2", release="abc", restored="abc")
+    assert isinstance(found, Hold)
+    assert (found.reason, found.token) == (TOO_MANY, "T2")
+
+
+def test_a_second_restore_has_a_hold_of_its_own() -> None:
+    guard = DeletionGuard()
+    guard.propose(lacking("Pod", 2))
+    found = guard.evaluate(KNOWN, 0.0, new_token="T1", release="abc", restored="def")
+    assert isinstance(found, Hold)
+    assert found.token == "def"
+
+
+def test_without_a_loss_a_restore_holds_nothing() -> None:
+    assert DeletionGuard().evaluate(KNOWN, 0.0, new_token="T1", restored="abc") == Allow()

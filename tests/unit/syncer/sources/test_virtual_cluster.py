@@ -110,6 +110,16 @@ def test_a_virtual_cluster_describes_its_tenant() -> None:
     assert cluster_of(found) == expected
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("", ""), ("0a1b", "0a1b"), ("f" * 64, "f" * 64), ("f" * 65, ""), ("0A", ""), ("a b", "")],
+)
+def test_the_token_of_a_restore_is_read_if_a_condition_can_name_it(text: str, expected: str) -> None:
+    annotations = {"vcnode.io/hold-deletions": text, "vcnode.io/release-held": "abc"}
+    found = cluster_of(tenant_of(virtual_cluster(annotations, key="k"), secret(kubeconfig()), SUPER))
+    assert (found.restored, found.release) == (expected, "abc")
+
+
 def test_the_key_of_a_new_virtual_cluster_is_made_of_its_uid() -> None:
     found = cluster_of(tenant_of(virtual_cluster(), secret(kubeconfig()), SUPER))
     # The first 6 hex digits of SHA-256 of `uid-1`.

@@ -75,6 +75,19 @@ async def test_what_lists_lack_is_judged_together() -> None:
     assert all(tenant.ask(*ITEMS))
 
 
+async def test_a_restore_holds_a_single_loss_until_its_token_is_released() -> None:
+    tenant = _JudgedTenant()
+    tenant.judge.end_first_patrol()
+    tenant.tenant = TenantCluster("red", "tenants", "one", "vc-1", restored="abc")
+    tenant.deletions.suspect(Side.SUPER, ITEMS[0])
+    assert tenant.ask(ITEMS[0]) == [False]
+    await asyncio.sleep(2)
+    assert (tenant.deletions.holds()[Side.SUPER].token, tenant.ask(ITEMS[0])) == ("abc", [False])
+    tenant.tenant = TenantCluster("red", "tenants", "one", "vc-1", release="abc", restored="abc")
+    await tenant.judge.judge()
+    assert (tenant.deletions.holds(), tenant.ask(ITEMS[0])) == ({}, [True])
+
+
 async def test_what_a_condition_holds_ends_if_nothing_is_missing() -> None:
     tenant = _JudgedTenant({Side.SUPER: "token"})
     await tenant.judge.judge()
