@@ -68,6 +68,8 @@ def test_keys_are_those_of_virtualcluster_and_arktos() -> None:
         "SHARDING": "vcnode.io/sharding",
         "SHARDS": "vcnode.io/shards",
         "MANAGED_BY": "vcnode.io/managed-by",
+        "APPLIED_VERSION": "vcnode.io/cluster-version",
+        "EMULATED_VERSION": "vcnode.io/emulated-version",
         "SPEC_DIGEST": "vcnode.io/spec-digest",
         "DATA_DIGEST": "vcnode.io/data-digest",
         "ROTATION_PHASE": "vcnode.io/rotation-phase",
