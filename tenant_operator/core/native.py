@@ -13,6 +13,7 @@ from tenant_operator.core.versions import marked
 from tenant_operator.core.workloads import Readiness, readiness_of
 from tenant_operator.core.writes import apply_all, apply_if_needed
 from tenant_operator.datastores.choice import datastore_of
+from tenant_operator.datastores.port import Datastore
 from tenant_operator.life.deletion import FINALIZER
 from tenant_operator.life.requests import Requests
 from tenant_operator.model import names
@@ -98,8 +99,9 @@ def stages(
         has_started_store=_has_started_store(observed, control_plane),
         store_members=_store_members(observed, control_plane),
     )
-    if problem := datastore_of(control_plane, inputs).problem:
-        builder.wait(problem)
+    datastore = datastore_of(control_plane, inputs)
+    if datastore.problem:
+        builder.wait(datastore.problem)
         return None
     groups = [
         group._replace(manifests=tuple(marked(each, control_plane) for each in group.manifests))
@@ -114,6 +116,10 @@ def stages(
         _put_to_sleep(builder, observed, rest)
         return None
     # What fell due while it slept is done before a pod starts.
+    if missing := _missing_credential(observed, control_plane, datastore):
+        apply_all(builder, observed, rest[0].manifests)
+        builder.wait(missing)
+        return None
     made = credentials.settle(builder, observed, control_plane, addresses, settings, requests)
     if made.has_all:
         _roll_out(builder, observed, control_plane, rest)
@@ -156,6 +162,15 @@ def _readiness(observed: Observed, manifests: tuple[Object, ...]) -> list[Readin
         for ref in refs
         if ref.kind in ("Deployment", "StatefulSet")
     ]
+
+
+def _missing_credential(observed: Observed, control_plane: ControlPlane, datastore: Datastore) -> str:
+    """The Secret for a shared server, which a person makes; empty if it is there, or not needed."""
+    key, secret = control_plane.key, names.STORE_CREDENTIALS
+    if secret not in datastore.secrets or observed.live("Secret", key, secret) is not None:
+        return ""
+    labels = ",".join(f"{name}={value}" for name, value in sorted(control_plane.labels.items()))
+    return f"Secret {key}/{secret} with labels {labels}; tenant_operator/datastores/README.md has its keys"
 
 
 def _store_members(observed: Observed, control_plane: ControlPlane) -> int:

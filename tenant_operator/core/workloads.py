@@ -63,10 +63,11 @@ def readiness_of(name: str, live: LiveObject | None) -> Readiness:
 
 
 def workloads(observed: Observed, control_plane: ControlPlane) -> tuple[Readiness, ...]:
-    """The store, the API server and the controller manager of a native control plane, in this order."""
+    """The store, if it is the tenant's own, the API server and the controller manager, in this order."""
     key = control_plane.key
+    store = readiness_of(names.ETCD, observed.live("StatefulSet", key, names.ETCD))
     return (
-        readiness_of(names.ETCD, observed.live("StatefulSet", key, names.ETCD)),
+        *((store,) if control_plane.has_own_store else ()),
         readiness_of(names.API_SERVER, observed.live("Deployment", key, names.API_SERVER)),
         readiness_of(names.CONTROLLER_MANAGER, observed.live("Deployment", key, names.CONTROLLER_MANAGER)),
     )

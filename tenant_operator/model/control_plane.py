@@ -40,6 +40,11 @@ class ControlPlane(msgspec.Struct, frozen=True):
         return names.labels(self.uid)
 
     @property
+    def has_own_store(self) -> bool:
+        """Whether its store is pods of its own, which speak etcd's protocol under the same names."""
+        return self.release.datastore.type in ("etcd", "kine-sqlite")
+
+    @property
     def first_service_addresses(self) -> tuple[str, ...]:
         """The addresses of the tenant's Service `default/kubernetes`."""
         return tuple(str(ipaddress.ip_network(cidr)[1]) for cidr in self.service_cidrs)

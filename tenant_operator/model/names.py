@@ -55,7 +55,7 @@ CONTROLLER_MANAGER_CONFIG = "controller-manager-config"
 ETCD_CONFIG = "etcd-config"
 ETCD_MEMBERS_KEY = "members"
 STORE_CREDENTIALS = "store-credentials"
-STORE_JOB = "store-job"
+STORE_SCRIPTS = "store-scripts"
 
 CLUSTER_BUNDLE = "cluster-ca.crt"
 ETCD_BUNDLE = "etcd-ca.crt"

@@ -163,23 +163,6 @@ _SECURITY: Object = {
 }
 
 
-def job_template(
-    control_plane: ControlPlane, component: str, container: Object, volumes: Sequence[Object]
-) -> Object:
-    """Of a job with one container, in whatever namespace: the account there gives it no token."""
-    return {
-        "metadata": {"labels": control_plane.labels | {names.COMPONENT: component}},
-        "spec": {
-            "restartPolicy": "Never",
-            "automountServiceAccountToken": False,
-            "enableServiceLinks": False,
-            "securityContext": _SECURITY,
-            "containers": [container],
-            "volumes": list(volumes),
-        },
-    }
-
-
 def pod_template(
     component: str,
     control_plane: ControlPlane,

@@ -34,8 +34,6 @@ CONTROLLER_MANAGER_USER = "system:kube-controller-manager"
 
 # Enough for each size of etcd, so that one that grows keeps its certificate.
 _MAX_ETCD_MEMBERS = 3
-# Both speak etcd's protocol, under the same names.
-_TYPES_IN_PODS = ("etcd", "kine-sqlite")
 _LOOPBACK = "127.0.0.1"
 
 
@@ -149,7 +147,7 @@ def leaves(
     key, days = control_plane.key, min(max(control_plane.pki_days, 1), MAX_PKI_DAYS)
     inside = server_url(service_addresses[0]) if service_addresses else ""
     outside = endpoint or (server_url(external_names[0]) if external_names else inside)
-    etcd = _etcd_leaves(key, days) if control_plane.release.datastore.type in _TYPES_IN_PODS else ()
+    etcd = _etcd_leaves(key, days) if control_plane.has_own_store else ()
     return (
         *etcd,
         _api_server_serving(control_plane, days, service_addresses, external_names),

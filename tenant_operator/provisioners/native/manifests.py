@@ -18,8 +18,7 @@ def groups(control_plane: ControlPlane, inputs: ManifestInputs) -> tuple[Group, 
     The controller manager is never newer than an API server: it waits until the last old one has ended.
     """
     datastore = datastore_of(control_plane, inputs)
-    has_pods = any(each["kind"] == "StatefulSet" for each in datastore.manifests)
-    components = (names.API_SERVER, *((names.ETCD,) if has_pods else ()))
+    components = (names.API_SERVER, *((names.ETCD,) if control_plane.has_own_store else ()))
     fence = network_policies(control_plane, inputs, datastore)
     settings = api_server.config_map(control_plane)
     return (

@@ -3,13 +3,15 @@
 
 import pytest
 
+from tenant_operator.datastores import sql
 from tenant_operator.datastores.choice import datastore_of
 from tenant_operator.model import names
-from tenant_operator.model.cluster_version import DatastoreSpec, Images
+from tenant_operator.model.cluster_version import DatastoreSpec
 from tenant_operator.model.control_plane import ManifestInputs
 from tenant_operator.model.release import DATASTORES
-from tests.unit.tenant_operator.control_planes import control_plane, release_of
+from tests.unit.tenant_operator.control_planes import control_plane
 
+KEY = "tenants-70b001-acme"
 SHARED = ManifestInputs(store_endpoints=("https://etcd.example:2379",))
 
 
@@ -19,20 +21,20 @@ def test_each_type_of_a_release_is_made() -> None:
         assert datastore_of(control_plane(datastore=spec), SHARED).problem == ""
 
 
-@pytest.mark.parametrize(
-    ("kind", "problem"),
-    [
-        (
-            "shared-etcd",
-            "spec.datastore.type is shared-etcd, and the operator's configuration has no URL of its members",
-        ),
-        ("kine-postgresql", "spec.images.backup is not named; it has psql, by which the database is made"),
-    ],
-)
-def test_problems_name_the_field(kind: str, problem: str) -> None:
-    release = release_of((1, 34, 4), images=Images(kine="kine"))
-    found = control_plane(release=release, datastore=DatastoreSpec(type=kind, secret_name="s"))
-    assert datastore_of(found, ManifestInputs()).problem == f"ClusterVersion v1.34: {problem}"
+def test_a_shared_etcd_needs_its_members() -> None:
+    found = datastore_of(control_plane(datastore=DatastoreSpec(type="shared-etcd")), ManifestInputs())
+    assert found.problem == (
+        "ClusterVersion v1.34: spec.datastore.type is shared-etcd, and the operator's configuration has no"
+        " URL of its members"
+    )
+
+
+def test_the_scripts_of_a_database_are_the_tenant_s() -> None:
+    spec = DatastoreSpec(type="kine-postgresql", secret_name="postgresql")
+    found = datastore_of(control_plane(datastore=spec, replicas=3), ManifestInputs())
+    (scripts,) = found.manifests
+    assert scripts["metadata"]["name"] == names.STORE_SCRIPTS
+    assert scripts["data"] == {"create.sql": sql.creation(KEY, 40), "remove.sql": sql.removal(KEY)}
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,7 @@ def named(found: list[Object], kind: str, name: str) -> Object:
 
 
 def templates(found: list[Object]) -> list[Object]:
-    kinds = ("Deployment", "StatefulSet", "Job")
+    kinds = ("Deployment", "StatefulSet")
     return [each["spec"]["template"] for each in found if each["kind"] in kinds]
 
 
@@ -81,10 +81,7 @@ def test_names_are_unique_and_in_the_root_namespace(each: ControlPlane) -> None:
     found = manifests(each)
     keys = [(manifest["kind"], manifest["metadata"]["name"]) for manifest in found]
     assert len(set(keys)) == len(keys)
-    elsewhere = [manifest for manifest in found if manifest["metadata"]["namespace"] != each.key]
-    has_job = each.release.datastore.type == "kine-postgresql"
-    assert [manifest["kind"] for manifest in elsewhere] == ["ConfigMap", "Job"] * has_job
-    assert {manifest["metadata"]["namespace"] for manifest in elsewhere} <= {INPUTS.operator_namespace}
+    assert {manifest["metadata"]["namespace"] for manifest in found} == {each.key}
     assert all(each.labels.items() <= manifest["metadata"]["labels"].items() for manifest in found)
 
 
@@ -112,10 +109,7 @@ def test_files_of_flags_are_mounted(each: ControlPlane) -> None:
     """What a flag names below the directory of files is a key of a Secret or ConfigMap of the pod."""
     for template in templates(manifests(each)):
         spec = template["spec"]
-        projected = [volume["projected"] for volume in spec["volumes"] if volume["name"] == "files"]
-        if not projected:  # the job that makes a database
-            continue
-        (files,) = projected
+        (files,) = (volume["projected"] for volume in spec["volumes"] if volume["name"] == "files")
         paths = {
             item["path"]
             for source in files["sources"]

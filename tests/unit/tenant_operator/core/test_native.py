@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A native control plane of each datastore, from the first plan to a tenant that is served."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+from tenant_operator.core.conditions import ConditionType
+from tenant_operator.core.steps import Apply
+from tenant_operator.model.objects import Object, Ref, ref_of
+from tests.unit.tenant_operator.core.worlds import VERSION, FakeWorld, virtual_cluster
+
+
+def world_of(kind: str = "etcd", **spec: Any) -> FakeWorld:
+    version: Object = copy.deepcopy(VERSION)
+    version["spec"]["images"]["kine"] = "k:1"
+    version["spec"] |= {
+        "datastore": {"type": kind, "secretName": "administrator"},
+        "classes": {"small": {}, "large": {"etcd": {"replicas": 3}}},
+    }
+    return FakeWorld(virtual_cluster(**spec), version=version)
+
+
+def is_ready(world: FakeWorld) -> bool:
+    conditions = {each["type"]: each["status"] for each in world.cluster["status"]["conditions"]}
+    return bool(conditions[ConditionType.READY] == "True")
+
+
+def key_of(world: FakeWorld) -> str:
+    (name,) = (ref.name for ref in world.objects if ref.kind == "Namespace")
+    return name
+
+
+def template(world: FakeWorld, kind: str, name: str) -> Object:
+    found: Object = world.objects[Ref(kind, key_of(world), name)]["spec"]["template"]
+    return found
+
+
+@pytest.mark.parametrize("kind", ["etcd", "kine-sqlite"])
+def test_stores_in_pods_are_made(kind: str) -> None:
+    world = world_of(kind)
+    world.run()
+    assert is_ready(world)
+    (container,) = template(world, "StatefulSet", "etcd")["spec"]["containers"]
+    assert container["name"] == kind.partition("-")[0]
+    mounted = {ref.name for ref in world.objects if ref.kind == "Secret"}
+    assert {"etcd-server", "apiserver-etcd-client"} <= mounted
+
+
+@pytest.mark.parametrize("kind", ["etcd", "kine-sqlite"])
+def test_no_pod_starts_twice(kind: str) -> None:
+    """A workload that is applied again with another template would restart at once."""
+    world = world_of(kind)
+    seen: dict[Ref, list[Object]] = {}
+    for _ in range(20):
+        made = world.plan()
+        for step in made.steps:
+            world.carry_out(step)
+            if isinstance(step, Apply) and step.manifest["kind"] in ("Deployment", "StatefulSet"):
+                templates = seen.setdefault(ref_of(step.manifest), [])
+                if step.manifest["spec"]["template"] not in templates:
+                    templates.append(step.manifest["spec"]["template"])
+        world.finish(made)
+    assert is_ready(world)
+    assert {ref.name: len(templates) for ref, templates in seen.items()} == {
+        "etcd": 1,
+        "apiserver": 1,
+        "controller-manager": 1,
+    }
+
+
+def test_a_shared_server_waits_for_its_credential() -> None:
+    world = world_of("kine-postgresql")
+    world.run()
+    assert not is_ready(world)
+    key, uid = key_of(world), world.cluster["metadata"]["uid"]
+    assert world.plan().waits_for == (
+        f"Secret {key}/store-credentials with labels tenancy.x-k8s.io/vcuid={uid},"
+        "vcnode.io/managed-by=vc-operator; tenant_operator/datastores/README.md has its keys"
+    )
+    assert Ref("ConfigMap", key, "store-scripts") in world.objects
+    labels = {"tenancy.x-k8s.io/vcuid": uid, "vcnode.io/managed-by": "vc-operator"}
+    world.objects[Ref("Secret", key, "store-credentials")] = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {
+            "namespace": key,
+            "name": "store-credentials",
+            "labels": labels,
+            "uid": "by-hand",
+            "resourceVersion": "1",
+        },
+        "data": {},
+    }
+    world.run()
+    assert is_ready(world)
+    assert Ref("StatefulSet", key, "etcd") not in world.objects
+
+
+@pytest.mark.parametrize(("before", "after", "members"), [("small", "large", 1), ("large", "small", 3)])
+def test_another_class_keeps_the_members(before: str, after: str, members: int) -> None:
+    world = world_of(**{"class": before})
+    world.run()
+    world.cluster["spec"]["class"] = after
+    world.cluster["metadata"]["generation"] = 2
+    world.run()
+    stateful_set = world.objects[Ref("StatefulSet", key_of(world), "etcd")]
+    assert stateful_set["spec"]["replicas"] == members
+
+
+def test_a_store_that_started_never_starts_empty() -> None:
+    world = world_of()
+    world.run()
+    config = world.objects[Ref("ConfigMap", key_of(world), "etcd-config")]
+    assert config["data"] == {"initial-cluster-state": "existing", "members": "1"}
