@@ -12,7 +12,7 @@ from tenant_operator.core.live import LiveObject
 from tenant_operator.core.observed import Observed
 from tenant_operator.core.plan import PlanBuilder, Settings
 from tenant_operator.core.steps import GenerateKeys, IssueAuthority, IssueLeaf
-from tenant_operator.core.writes import apply_if_needed
+from tenant_operator.core.writes import apply_all, apply_if_needed
 from tenant_operator.life.requests import Requests
 from tenant_operator.model import names
 from tenant_operator.model.control_plane import ControlPlane
@@ -73,6 +73,7 @@ def settle(
     if leaf is not None and "tls.crt" in leaf.certificates:
         for manifest in registration(control_plane, found[names.KUBELET_CLIENT_CA], leaf):
             apply_if_needed(builder, observed.objects.get(ref_of(manifest)), manifest)
+    apply_all(builder, observed, client_list(observed, control_plane, made))
     missing = [spec for spec, secret in made.leaves.items() if secret is None]
     if missing:
         builder.wait(f"Secret {control_plane.key}/{missing[0].secret}")
@@ -199,6 +200,38 @@ def registration(control_plane: ControlPlane, authority: LiveObject, leaf: LiveO
         )
         for name, text in texts
     )
+
+
+def client_list(observed: Observed, control_plane: ControlPlane, made: CredentialState) -> tuple[Object, ...]:
+    """The ConfigMap of clients that vn-agents serve the pages: metrics-server in the tenant.
+
+    The certificate before the last renewal stays until the next one: metrics-server reads its file every few
+    minutes, and vn-agent checks the time of each.
+    """
+    secret = next((facts for spec, facts in made.leaves.items() if spec.secret == names.METRICS_CLIENT), None)
+    if secret is None or secret.certificate is None:
+        return ()
+    spki = secret.certificate.spki_sha256
+    live = observed.live("ConfigMap", control_plane.key, names.REGISTERED_CLIENTS)
+    known = [] if live is None else _registered(live)
+    former = known[1:2] if spki in known[:1] else known[:1]
+    clients = [{"spkiSHA256": each, "role": "metrics"} for each in (spki, *former)]
+    # JSON is YAML.
+    data = {names.REGISTERED_CLIENTS_KEY: msgspec.json.encode(clients).decode()}
+    return (_object(control_plane, "ConfigMap", names.REGISTERED_CLIENTS, data=data),)
+
+
+class _ListedClient(msgspec.Struct, frozen=True):
+    spki: str = msgspec.field(name="spkiSHA256")
+
+
+def _registered(live: LiveObject) -> list[str]:
+    """What the ConfigMap has, newest first; nothing if it was edited to something else."""
+    text = (live.value.get("data") or {}).get(names.REGISTERED_CLIENTS_KEY, "")
+    try:
+        return [each.spki for each in msgspec.json.decode(text, type=list[_ListedClient])]
+    except msgspec.DecodeError:
+        return []
 
 
 def digests(observed: Observed, control_plane: ControlPlane) -> dict[str, str]:

@@ -5,10 +5,10 @@ from collections.abc import Mapping
 
 import msgspec
 
-from daemonkit.kube.resources import Key
 from tenant_operator.core.live import LiveObject
+from tenant_operator.defaults.desired import ManifestFile
 from tenant_operator.model.cluster_version import ClusterVersion
-from tenant_operator.model.objects import Object, Ref
+from tenant_operator.model.objects import Ref
 from tenant_operator.model.virtual_cluster import VirtualCluster
 
 
@@ -30,7 +30,10 @@ class ProbeResult(msgspec.Struct, frozen=True):
 
 
 class Observed(msgspec.Struct, frozen=True):
-    """`objects` are those with the label of its UID, by kind, namespace and name."""
+    """`objects` are those with the label of its UID, by kind, namespace and name.
+
+    `defaults` are the ConfigMaps of the operator's namespace, as manifests, by their names.
+    """
 
     virtual_cluster: VirtualCluster
     cluster_versions: Mapping[str, ClusterVersion]
@@ -38,7 +41,7 @@ class Observed(msgspec.Struct, frozen=True):
     now_s: float
     probes: Mapping[str, ProbeResult] = {}
     failures: tuple[Failed, ...] = ()
-    defaults: Mapping[Key, Object] = {}
+    defaults: Mapping[str, tuple[ManifestFile, ...]] = {}
     other_service_cidrs: Mapping[str, tuple[str, ...]] = {}
 
     def live(self, kind: str, namespace: str, name: str) -> LiveObject | None:

@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """A plan: the next steps for one VirtualCluster, and what its status is to have."""
 
+from collections.abc import Mapping
+
 import msgspec
 
 from tenant_operator.core.conditions import Finding
 from tenant_operator.core.probes import TenantProbe
 from tenant_operator.core.steps import OperatorStep
+from tenant_operator.defaults.desired import ManifestFile
 from tenant_operator.model.objects import Object
 from tenant_operator.model.virtual_cluster import SleepStatus, UpgradeStatus
 
@@ -19,6 +22,7 @@ class Settings(msgspec.Struct, frozen=True):
     service_cidrs: tuple[str, ...] = ()
     pod_cidrs: tuple[str, ...] = ()
     node_cidrs: tuple[str, ...] = ()
+    builtin: Mapping[str, ManifestFile] = {}
     rights: tuple[Object, ...] = ()
     """What each tenant has before it is served: rights of vc-syncer and of its administrators."""
 

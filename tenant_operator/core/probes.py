@@ -4,6 +4,7 @@
 import msgspec
 
 from tenant_operator.model.objects import Ref
+from tenant_operator.model.virtual_cluster import ImportRef
 
 
 class ReadyzProbe(msgspec.Struct, frozen=True):
@@ -51,4 +52,16 @@ class NamespacesProbe(msgspec.Struct, frozen=True):
         return "namespaces"
 
 
-TenantProbe = ReadyzProbe | SyncerProbe | NodesProbe | NamespacesProbe
+class SourceProbe(msgspec.Struct, frozen=True):
+    """Whether the control plane can be adopted whose kubeconfig a VirtualCluster imports."""
+
+    reference: ImportRef
+    namespace: str
+    virtual_cluster: str
+
+    @property
+    def name(self) -> str:
+        return "import"
+
+
+TenantProbe = ReadyzProbe | SyncerProbe | NodesProbe | NamespacesProbe | SourceProbe

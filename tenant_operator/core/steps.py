@@ -3,6 +3,9 @@
 
 import msgspec
 
+from tenant_operator.defaults.desired import DesiredList
+from tenant_operator.defaults.inventory import Inventory
+from tenant_operator.defaults.record import PassRecord
 from tenant_operator.model.objects import Object, Ref
 from tenant_operator.pki.catalog import AuthoritySpec, LeafSpec
 
@@ -72,6 +75,41 @@ class ApplyDefaults(msgspec.Struct, frozen=True):
     manifests: tuple[Object, ...]
 
 
+class SettleDefaults(msgspec.Struct, frozen=True):
+    """Bring the tenant's objects to the list, as far as they are not the tenant's own, and write what came
+    of it.
+
+    `virtual_cluster` is its name as arguments of `kubectl vc`.
+    """
+
+    credential: Ref
+    target: Ref
+    desired: DesiredList
+    inventory: Inventory
+    record: PassRecord
+    virtual_cluster: str
+    labels: dict[str, str]
+
+
+class CopyKubeconfig(msgspec.Struct, frozen=True):
+    """Copy one value of a Secret as vc-syncer reads it, if it is still the one of this digest."""
+
+    source: Ref
+    key: str
+    target: Ref
+    digest: str
+    labels: dict[str, str]
+
+
 OperatorStep = (
-    Apply | ClaimNamespace | Remove | IssueAuthority | IssueLeaf | GenerateKeys | PatchCluster | ApplyDefaults
+    Apply
+    | ClaimNamespace
+    | Remove
+    | IssueAuthority
+    | IssueLeaf
+    | GenerateKeys
+    | PatchCluster
+    | ApplyDefaults
+    | SettleDefaults
+    | CopyKubeconfig
 )

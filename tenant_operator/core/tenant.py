@@ -6,9 +6,10 @@ from collections.abc import Sequence
 import msgspec
 
 from tenancy import names as tenancy_names
-from tenant_operator.core import availability, native, versions
+from tenant_operator.core import availability, defaults, native, versions
 from tenant_operator.core.conditions import ConditionStatus, ConditionType, Finding, fails, unknown
 from tenant_operator.core.deletion import deletion
+from tenant_operator.core.imported import plan_imported
 from tenant_operator.core.live import is_as_desired
 from tenant_operator.core.observed import Observed
 from tenant_operator.core.plan import PlanBuilder, Settings, TenantPlan
@@ -48,6 +49,8 @@ def plan(observed: Observed, settings: Settings) -> TenantPlan:
         message = f"{resolved.field}: {resolved.message}; {resolved.remedy}"
         return TenantPlan(findings=(fails(ConditionType.READY, resolved.reason, message),), waits_for=message)
     cluster = observed.virtual_cluster
+    if cluster.spec.import_ is not None:
+        return plan_imported(observed, resolved, cluster.spec.import_, settings)
     asked = requests.read(cluster.metadata.annotations, observed.now_s)
     rest = sleep.decide(cluster, asked, observed.now_s, _volumes(observed))
     control_plane = msgspec.structs.replace(resolved, is_asleep=rest.is_asleep)
@@ -65,7 +68,16 @@ def plan(observed: Observed, settings: Settings) -> TenantPlan:
     made = _with_versions(
         _completed(builder, observed, control_plane, settings, certificates), found, resolved.release
     )
-    return _with_sleep(made, rest, asked.problems)
+    return _with_sleep(_with_findings(made, builder.findings), rest, asked.problems)
+
+
+def _with_findings(made: TenantPlan, others: Sequence[Finding]) -> TenantPlan:
+    """What stages have found takes the place of a condition that is True; another one goes first."""
+    kept = {each.type: each for each in made.findings}
+    for each in others:
+        if each.type not in kept or kept[each.type].is_true:
+            kept[each.type] = each
+    return msgspec.structs.replace(made, findings=tuple(kept.values()))
 
 
 def _with_versions(made: TenantPlan, found: VersionPlan, target: Release) -> TenantPlan:
@@ -150,6 +162,8 @@ def _completed(
         and (is_running or (readyz is not None and readyz.is_ok))
     ):
         _apply_rights(builder, observed, control_plane, settings)
+        if is_running:
+            builder.findings += defaults.settle(builder, observed, control_plane, settings)
     has_rights = observed.live("ConfigMap", control_plane.key, names.APPLIED_DEFAULTS) is not None
     is_served = is_running or (available.is_true and has_rights)
     findings: list[Finding] = [

@@ -24,6 +24,7 @@ from tenant_operator.defaults.documents import MAX_OBJECTS, ManifestError, read_
 from tenant_operator.defaults.field_owners import MANAGED
 from tenant_operator.defaults.kinds import CRD_KIND, TenantRef, kinds_of, ref_in
 from tenant_operator.defaults.rights import ADMINS_FILE, SYNCER_FILE, syncer_role
+from tenant_operator.model import names
 from tenant_operator.model.control_plane import ControlPlane
 from tenant_operator.model.objects import Object
 
@@ -31,9 +32,6 @@ NETWORKS_CRD_FILE = "networks-crd.yaml"
 NETWORK_FILE = "network-default.yaml"
 COREDNS_FILE = "coredns.yaml"
 METRICS_SERVER_FILE = "metrics-server.yaml"
-
-METRICS_CLIENT = "metrics-client"
-"""The Secret of the root namespace with the certificate that metrics-server shows to vn-agent."""
 
 _METRICS_SECRET = "metrics-server-kubelet-client"  # noqa: S105 - an object's name
 _SERVER_FIELDS = frozenset(
@@ -108,7 +106,7 @@ class DefaultsInputs(msgspec.Struct, frozen=True):
     """What the list is made from beside the control plane.
 
     `builtin` are the operator's own files, `config_maps` those that the ClusterVersion names, as far as they
-    exist: each was read once. `metrics_client_digest` is of Secret METRICS_CLIENT, empty while that is not
+    exist: each was read once. `metrics_client_digest` is of Secret `metrics-client`, empty while that is not
     there.
     """
 
@@ -147,8 +145,8 @@ def desired_list(control_plane: ControlPlane, inputs: DefaultsInputs) -> Desired
             unknown: set[str] = set()
             filled = _filled(manifest, values, unknown)
             if unknown:
-                names = ", ".join(f"${{vc.{name}}}" for name in sorted(unknown))
-                problems.append(f"{file.source}: no such value: {names}")
+                shown = ", ".join(f"${{vc.{name}}}" for name in sorted(unknown))
+                problems.append(f"{file.source}: no such value: {shown}")
             else:
                 manifests.append((filled, file.source))
     objects = _objects(manifests, inputs, problems)
@@ -168,7 +166,7 @@ def _builtin(
     if inputs.metrics_client_digest and inputs.kubelet_serving_authority_pem:
         yield inputs.builtin[METRICS_SERVER_FILE]
     else:
-        problems.append(f"metrics-server waits for Secret {control_plane.key}/{METRICS_CLIENT}")
+        problems.append(f"metrics-server waits for Secret {control_plane.key}/{names.METRICS_CLIENT}")
 
 
 def _named(
@@ -201,7 +199,7 @@ def _objects(
             continue
         resource = kinds[ref.api_version, ref.kind]
         is_metrics_client = source == METRICS_SERVER_FILE and ref.name == _METRICS_SECRET
-        copied = METRICS_CLIENT if is_metrics_client else ""
+        copied = names.METRICS_CLIENT if is_metrics_client else ""
         before = found.get(ref)
         found[ref] = DesiredObject(
             ref,

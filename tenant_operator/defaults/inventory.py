@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What of the list was applied in a tenant: ConfigMap `laid-defaults` of its root namespace, key `inventory`.
+"""What of the list was applied in a tenant: ConfigMap `defaults-inventory` of its root namespace, key
+`inventory`.
 
 It is why an object that leaves the list can be removed, and no other can: an entry has the UID of what was
 applied. If it is lost, objects that the operator applied are known by their field manager and are entered

@@ -12,11 +12,12 @@ import msgspec
 
 from daemonkit.kube.freshness import Failure
 from daemonkit.kube.reflector import Reflector, Transport
-from daemonkit.kube.resources import VIRTUAL_CLUSTERS, Key
+from daemonkit.kube.resources import CONFIG_MAPS, VIRTUAL_CLUSTERS, Key
 from daemonkit.kube.store import Added, Change, Deleted, Modified
 from daemonkit.tasks import Tasks
 from tenancy import keys
-from tenant_operator.core.live import LiveObject, parse_config_map, parse_object, parse_secret
+from tenant_operator.core.live import LiveMeta, LiveObject, parse_config_map, parse_object, parse_secret
+from tenant_operator.defaults.desired import ManifestFile, config_map_files
 from tenant_operator.model.cluster_version import ClusterVersion
 from tenant_operator.model.objects import CLUSTER_VERSIONS, OPERATOR, RESOURCES, Ref
 from tenant_operator.model.virtual_cluster import VirtualCluster
@@ -32,6 +33,23 @@ _PARSERS: Mapping[str, Callable[[msgspec.Raw | bytes], LiveObject]] = {
 }
 
 
+class DefaultsConfigMap(msgspec.Struct, frozen=True):
+    """A ConfigMap of the operator's namespace, read as manifests once for all tenants."""
+
+    metadata: LiveMeta
+    files: tuple[ManifestFile, ...] = ()
+
+
+class _Texts(msgspec.Struct, frozen=True):
+    metadata: LiveMeta
+    data: dict[str, str] = {}
+
+
+def _parse_defaults(raw: msgspec.Raw | bytes) -> DefaultsConfigMap:
+    found = msgspec.json.decode(raw, type=_Texts)
+    return DefaultsConfigMap(found.metadata, config_map_files(found.metadata.name, found.data))
+
+
 class SuperClusterCaches:
     """`cluster_changed` is called with the VirtualCluster that changed, `owned_changed` with the UID of the
     one
@@ -43,12 +61,20 @@ class SuperClusterCaches:
         cluster_changed: Callable[[Key], None],
         owned_changed: Callable[[str], None],
         versions_changed: Callable[[], None],
+        namespace: str,
     ) -> None:
         self._cluster_changed = cluster_changed
         self._owned_changed = owned_changed
         self.clusters = Reflector(client, VIRTUAL_CLUSTERS, VirtualCluster, on_change=self._clusters_changed)
         self.versions = Reflector(
             client, CLUSTER_VERSIONS, ClusterVersion, on_change=lambda _: versions_changed()
+        )
+        self.defaults = Reflector(
+            client,
+            CONFIG_MAPS,
+            _parse_defaults,
+            namespace=namespace,
+            on_change=lambda _: versions_changed(),
         )
         self._owned: dict[str, Reflector[LiveObject]] = {
             kind: Reflector(
@@ -65,9 +91,14 @@ class SuperClusterCaches:
     @property
     def reflectors(
         self,
-    ) -> Iterable[Reflector[VirtualCluster] | Reflector[ClusterVersion] | Reflector[LiveObject]]:
+    ) -> Iterable[
+        Reflector[VirtualCluster]
+        | Reflector[ClusterVersion]
+        | Reflector[DefaultsConfigMap]
+        | Reflector[LiveObject]
+    ]:
         """All watches."""
-        return (self.clusters, self.versions, *self._owned.values())
+        return (self.clusters, self.versions, self.defaults, *self._owned.values())
 
     @property
     def has_synced(self) -> bool:

@@ -13,22 +13,31 @@ from tenant_operator.core.steps import (
     Apply,
     ApplyDefaults,
     ClaimNamespace,
+    CopyKubeconfig,
     GenerateKeys,
     IssueAuthority,
     IssueLeaf,
     OperatorStep,
     PatchCluster,
     Remove,
+    SettleDefaults,
 )
+from tenant_operator.defaults.inventory import INVENTORY_KEY, write_inventory
+from tenant_operator.defaults.record import RECORD_KEY, next_record, write_record
 from tenant_operator.edge import tenant_client
+from tenant_operator.edge.imported_source import secret_value
 from tenant_operator.edge.requests import SuperClusterWriter
 from tenant_operator.edge.surroundings import ApiClient
+from tenant_operator.edge.tenant_api import TenantApi
 from tenant_operator.edge.tenant_client import TenantClientError
+from tenant_operator.edge.tenant_defaults import apply_defaults
 from tenant_operator.metrics import OperatorMetrics
 from tenant_operator.model import names
 from tenant_operator.model.objects import Object, Ref, ref_of
 from tenant_operator.pki import issuing, rotating
+from tenant_operator.pki.facts import digest_of
 from tenant_operator.pki.issuing import IssuedPair
+from tenant_operator.provisioners.imported.adoption import kubeconfig_copy
 
 _log = logs.get(__name__)
 
@@ -108,6 +117,10 @@ class Executor:
             case ApplyDefaults(credential, manifests):
                 await self._apply_defaults(credential, manifests)
                 return None
+            case SettleDefaults():
+                return await self._settle_defaults(step)
+            case CopyKubeconfig():
+                return await self._copy_kubeconfig(step)
 
     async def _claim(self, manifest: Object) -> Object:
         """Make the root namespace. Where one is there, it must be this VirtualCluster's."""
@@ -156,11 +169,44 @@ class Executor:
         return await self._super.replace(manifest)
 
     async def _apply_defaults(self, credential: Ref, manifests: tuple[Object, ...]) -> None:
+        access = await self._access(credential)
+        await tenant_client.apply_all(access, self._open_tenant, manifests)
+
+    async def _settle_defaults(self, step: SettleDefaults) -> Object:
+        """A pass in the tenant; what it came to is written whatever that is."""
+        namespace = step.target.namespace
+        copied = sorted({each.copied_from for each in step.desired.objects} - {""})
+        found = {name: await self._super.get(Ref("Secret", namespace, name)) for name in copied}
+        secrets = {name: each for name, each in found.items() if each is not None}
+        client = self._open_tenant(await self._access(step.credential))
         try:
-            access = tenant_client.access_of(await self._super.get(credential))
+            result = await apply_defaults(
+                TenantApi(client), step.desired, step.inventory, secrets, step.virtual_cluster
+            )
+        finally:
+            await client.close()
+        digest = step.desired.digest
+        is_done = result.inventory.digest == digest
+        record = next_record(step.record, digest, self._wall(), result.problems, is_done=is_done)
+        metadata = {"name": step.target.name, "namespace": namespace, "labels": step.labels}
+        data = {INVENTORY_KEY: write_inventory(result.inventory), RECORD_KEY: write_record(record)}
+        return await self._super.apply(
+            {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
+        )
+
+    async def _copy_kubeconfig(self, step: CopyKubeconfig) -> Object:
+        """The copy is of what was judged, or it is not made."""
+        text = secret_value(await self._super.get(step.source) or {}, step.key)
+        if digest_of(text) != step.digest:
+            raise StepFailedError("SourceChanged", f"{step.source} has changed meanwhile and is read again")
+        return await self._super.apply(kubeconfig_copy(step.digest, step.target.namespace, step.labels, text))
+
+    async def _access(self, credential: Ref) -> Access:
+        try:
+            key = names.SYNCER_CLIENT if credential.name == names.SYNCER_CLIENT else names.KUBECONFIG_KEY
+            return tenant_client.access_of(await self._super.get(credential), key)
         except TenantClientError as error:
             raise StepFailedError("CredentialUnusable", f"{credential}: {error}") from None
-        await tenant_client.apply_all(access, self._open_tenant, manifests)
 
     async def _authority(self, ref: Ref) -> IssuedPair:
         found = await self._super.get(ref)
@@ -199,6 +245,8 @@ def _ref_of(step: OperatorStep, here: Ref) -> Ref:
             return spec.ref
         case GenerateKeys(secret):
             return secret
+        case SettleDefaults() | CopyKubeconfig():
+            return step.target
         case PatchCluster() | ApplyDefaults():
             return here
 

@@ -16,7 +16,7 @@ from daemonkit.kube.kubeconfig import KubeconfigError
 from daemonkit.kube.resources import NAMESPACES
 from tenant_operator.model.objects import Object
 from tenant_operator.pki.facts import digest_of
-from tenant_operator.provisioners.imported.source import ImportProbe, KubeconfigFacts, SourceChoice
+from tenant_operator.provisioners.imported.source import ImportProbe, KubeconfigFacts
 
 # It is somebody else's server, and may be none.
 PROBE_TIMEOUT_S = 10.0
@@ -26,10 +26,10 @@ _REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 _DECODER = msgspec.json.Decoder(dict[str, Any])
 
 
-def kubeconfig_text(choice: SourceChoice, secret: Object) -> bytes:
-    """The value that was chosen; empty if it is not base64."""
+def secret_value(secret: Object, key: str) -> bytes:
+    """One value of a Secret; empty if it is not base64."""
     data = secret.get("data")
-    value = data.get(choice.key) if isinstance(data, dict) else None
+    value = data.get(key) if isinstance(data, dict) else None
     try:
         return base64.b64decode(value, validate=True) if isinstance(value, str) else b""
     except binascii.Error:

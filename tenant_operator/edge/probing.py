@@ -13,7 +13,15 @@ from daemonkit.kube.kubeconfig import Access
 from daemonkit.kube.resources import ListMeta, MetadataOnly
 from tenancy import keys
 from tenant_operator.core.observed import ProbeResult
-from tenant_operator.core.probes import NamespacesProbe, NodesProbe, ReadyzProbe, SyncerProbe, TenantProbe
+from tenant_operator.core.probes import (
+    NamespacesProbe,
+    NodesProbe,
+    ReadyzProbe,
+    SourceProbe,
+    SyncerProbe,
+    TenantProbe,
+)
+from tenant_operator.edge.imported_probe import ask_source
 from tenant_operator.edge.requests import SuperClusterWriter
 from tenant_operator.edge.surroundings import ApiClient, OperatorSurroundings
 from tenant_operator.model.objects import Object, Ref
@@ -54,6 +62,10 @@ class Prober:
                         return await self._nodes(probe, now)
                     case NamespacesProbe():
                         return await self._namespaces(probe, now)
+                    case SourceProbe():
+                        return await ask_source(
+                            self._super, self._client.server, self._outside.open_tenant, probe, now
+                        )
         except TimeoutError:
             return ProbeResult(is_ok=False, at=now, detail=f"no answer within {TIMEOUT_S:.0f} s")
         except (ApiError, UnreachableError, CredentialsError) as error:

@@ -160,6 +160,7 @@ def leaves(
             days,
             is_registered=True,
         ),
+        *_metrics_client(control_plane, days),
         LeafSpec(
             key,
             names.FRONT_PROXY_CLIENT,
@@ -225,6 +226,22 @@ def _kubeconfig(
         server=server,
         kubeconfig_key=key,
     )
+
+
+def _metrics_client(control_plane: ControlPlane, days: int) -> tuple[LeafSpec, ...]:
+    """Of metrics-server in the tenant, if the release has one."""
+    if not control_plane.release.images.metrics_server:
+        return ()
+    spec = LeafSpec(
+        control_plane.key,
+        names.METRICS_CLIENT,
+        names.KUBELET_CLIENT_CA,
+        "metrics-server",
+        (CertificateUsage.CLIENT,),
+        days,
+        is_registered=True,
+    )
+    return (spec,)
 
 
 def _etcd_leaves(key: str, days: int) -> tuple[LeafSpec, ...]:

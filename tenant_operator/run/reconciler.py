@@ -125,6 +125,7 @@ class Reconciler:
             self._outside.wall(),
             dict(state.probes),
             state.failures,
+            {each.metadata.name: each.files for each in self._caches.defaults.objects.values()},
         )
 
     def _waits_for_watch(self, state: ReconcileState) -> bool:

@@ -12,6 +12,7 @@ from daemonkit.run.lifecycle import Lifecycle
 from daemonkit.tasks import Tasks
 from tenant_operator.config import OperatorConfiguration
 from tenant_operator.core.plan import Settings
+from tenant_operator.defaults.desired import builtin_files
 from tenant_operator.defaults.rights import ADMINS_FILE, SYNCER_FILE, syncer_role, tenant_admins
 from tenant_operator.edge.builtin_manifests import builtin_manifests
 from tenant_operator.edge.caches import SuperClusterCaches
@@ -53,7 +54,7 @@ class OperatorService:
         self._client = outside.open_super(config.super_cluster.kubeconfig_file, environment)
         self._queue = ReconcileQueue(outside.monotonic, outside.jitter)
         self._caches = SuperClusterCaches(
-            self._client, self._cluster_changed, self._owned_changed, self._add_all
+            self._client, self._cluster_changed, self._owned_changed, self._add_all, config.namespace
         )
         self._life: Lifecycle | None = None
         self._leader = self._make_leader(environment)
@@ -181,5 +182,6 @@ def settings_of(config: OperatorConfiguration) -> Settings:
         service_cidrs=networks.service_cidrs,
         pod_cidrs=networks.pod_cidrs,
         node_cidrs=networks.node_cidrs,
+        builtin=builtin_files(texts),
         rights=rights,
     )

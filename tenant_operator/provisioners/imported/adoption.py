@@ -13,11 +13,10 @@ from collections.abc import Mapping
 from tenancy import keys
 from tenant_operator.model import names
 from tenant_operator.model.objects import Object
-from tenant_operator.provisioners.imported.source import AdoptedSource
 
 
-def kubeconfig_copy(source: AdoptedSource, key: str, labels: Mapping[str, str], text: bytes) -> Object:
-    """Secret `admin-kubeconfig` of the root namespace."""
+def kubeconfig_copy(digest: str, key: str, labels: Mapping[str, str], text: bytes) -> Object:
+    """Secret `admin-kubeconfig` of the root namespace. `digest` is of the kubeconfig."""
     return {
         "apiVersion": "v1",
         "kind": "Secret",
@@ -25,15 +24,15 @@ def kubeconfig_copy(source: AdoptedSource, key: str, labels: Mapping[str, str], 
             "name": names.SYNCER_CLIENT,
             "namespace": key,
             "labels": dict(labels),
-            "annotations": {keys.SPEC_DIGEST: source.digest},
+            "annotations": {keys.SPEC_DIGEST: digest},
         },
         "data": {names.SYNCER_CLIENT: base64.b64encode(text).decode()},
     }
 
 
-def is_copied(source: AdoptedSource, annotations: Mapping[str, str] | None) -> bool:
+def is_copied(digest: str, annotations: Mapping[str, str] | None) -> bool:
     """Whether the copy is of this kubeconfig. `annotations` are those of the copy; None if there is none.
 
     Those who wrote the Secret renew its certificate in place: the copy follows.
     """
-    return annotations is not None and annotations.get(keys.SPEC_DIGEST) == source.digest
+    return annotations is not None and annotations.get(keys.SPEC_DIGEST) == digest

@@ -90,11 +90,13 @@ def kubelet_client(
     )
 
 
-def registration(client: KubeletClient, key: str, labels: Mapping[str, str]) -> tuple[Object, Object]:
+def registration(
+    certificate_pem: str, authority_pem: str, key: str, labels: Mapping[str, str]
+) -> tuple[Object, Object]:
     """The Secrets of the root namespace that vn-agent reads: public parts alone."""
     return (
-        _secret(key, names.REGISTERED_AUTHORITY, client.authority_pem, labels),
-        _secret(key, names.REGISTERED_CLIENT, client.certificate_pem, labels),
+        _secret(key, names.REGISTERED_AUTHORITY, authority_pem, labels),
+        _secret(key, names.REGISTERED_CLIENT, certificate_pem, labels),
     )
 
 

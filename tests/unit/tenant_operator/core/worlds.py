@@ -17,25 +17,32 @@ from tenant_operator.core import live as parsing
 from tenant_operator.core.live import LiveObject
 from tenant_operator.core.observed import Observed, ProbeResult
 from tenant_operator.core.plan import Settings, TenantPlan
-from tenant_operator.core.probes import NamespacesProbe
+from tenant_operator.core.probes import NamespacesProbe, SourceProbe
 from tenant_operator.core.status import status_patch
 from tenant_operator.core.steps import (
     Apply,
     ApplyDefaults,
     ClaimNamespace,
+    CopyKubeconfig,
     GenerateKeys,
     IssueAuthority,
     IssueLeaf,
     OperatorStep,
     PatchCluster,
     Remove,
+    SettleDefaults,
 )
 from tenant_operator.core.tenant import plan
+from tenant_operator.defaults.desired import ManifestFile
+from tenant_operator.defaults.inventory import INVENTORY_KEY, Inventory, write_inventory
+from tenant_operator.defaults.plan import applied
+from tenant_operator.defaults.record import RECORD_KEY, next_record, write_record
 from tenant_operator.model import names
 from tenant_operator.model.cluster_version import ClusterVersion
 from tenant_operator.model.objects import Object, Ref, ref_of
 from tenant_operator.model.virtual_cluster import VirtualCluster
 from tenant_operator.pki import issuing
+from tenant_operator.provisioners.imported.adoption import kubeconfig_copy
 
 NOW = 1_800_000_000.0
 SETTINGS = Settings(vn_agent_authority_pem=b"-----BEGIN CERTIFICATE-----\nagent\n-----END CERTIFICATE-----\n")
@@ -62,6 +69,9 @@ class FakeWorld:
     settings: Settings = SETTINGS
     super_namespaces: dict[str, str] = field(default_factory=dict)
     writes: int = 0
+    pass_problems: tuple[str, ...] = ()
+    source: ProbeResult | None = None
+    defaults: dict[str, tuple[ManifestFile, ...]] = field(default_factory=dict)
     _versions: Any = field(default_factory=lambda: itertools.count(100))
 
     def observed(self) -> Observed:
@@ -73,6 +83,7 @@ class FakeWorld:
             {ref: _live(ref, value) for ref, value in self.objects.items()},
             self.now_s,
             dict(self.probes),
+            defaults=self.defaults,
         )
 
     def plan(self) -> TenantPlan:
@@ -103,6 +114,11 @@ class FakeWorld:
         news = patch is not None
         for probe in made.probes:
             before = self.probes.get(probe.name)
+            if isinstance(probe, SourceProbe):
+                assert self.source is not None
+                self.probes[probe.name] = msgspec.structs.replace(self.source, at=self.now_s)
+                news |= before is None or before.facts != self.source.facts
+                continue
             facts = dict(self.super_namespaces) if isinstance(probe, NamespacesProbe) else {}
             news |= before is None or not before.is_ok or before.facts != facts
             self.probes[probe.name] = ProbeResult(is_ok=not facts, at=self.now_s, facts=facts)
@@ -162,6 +178,20 @@ class FakeWorld:
                 self._create(issuing.secret_of(secret.namespace, secret.name, data, labels, {}))
             case ApplyDefaults(_, manifests):
                 self.laid = list(manifests)
+            case SettleDefaults():
+                self._apply(self.settled(step))
+            case CopyKubeconfig(_, _, target, digest, labels):
+                self._apply(kubeconfig_copy(digest, target.namespace, labels, b"text"))
+
+    def settled(self, step: SettleDefaults) -> Object:
+        """What a pass writes that applied all, or that had `pass_problems`."""
+        problems, digest = self.pass_problems, step.desired.digest
+        entries = tuple(applied(each, {"metadata": {"uid": "u"}}) for each in step.desired.objects)
+        inventory = Inventory("" if problems else digest, entries)
+        record = next_record(step.record, digest, self.now_s, problems, is_done=not problems)
+        data = {INVENTORY_KEY: write_inventory(inventory), RECORD_KEY: write_record(record)}
+        metadata = {"name": step.target.name, "namespace": step.target.namespace, "labels": step.labels}
+        return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
 
     def _remove(self, ref: Ref, uid: str) -> None:
         """A Namespace takes all that is in it."""

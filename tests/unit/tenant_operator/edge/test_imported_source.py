@@ -8,7 +8,7 @@ import pytest
 
 from daemonkit.kube.client import ApiError, UnreachableError
 from daemonkit.kube.resources import Status
-from tenant_operator.edge.imported_source import kubeconfig_facts, kubeconfig_text, probe_import
+from tenant_operator.edge.imported_source import kubeconfig_facts, probe_import, secret_value
 from tenant_operator.model.virtual_cluster import ImportRef
 from tenant_operator.pki.facts import digest_of
 from tenant_operator.provisioners.imported.source import ImportProbe, KubeconfigFacts, SourceChoice, choose
@@ -21,7 +21,7 @@ ALL = [others.KAMAJI, others.VCLUSTER, others.K3K, others.CLUSTER_API, others.K3
 def text_of(secret: OthersSecret) -> bytes:
     choice = choose(ImportRef(secret.name), secret.facts, "tenants")
     assert isinstance(choice, SourceChoice)
-    return kubeconfig_text(choice, secret.object)
+    return secret_value(secret.object, choice.key)
 
 
 @pytest.mark.parametrize("secret", ALL)
@@ -63,9 +63,7 @@ def test_files_are_named() -> None:
 
 @pytest.mark.parametrize("data", [None, 3, {}, {"value": 3}, {"value": "%"}])
 def test_a_broken_value_is_empty(data: object) -> None:
-    choice = choose(ImportRef("acme-kubeconfig"), others.CLUSTER_API.facts, "tenants")
-    assert isinstance(choice, SourceChoice)
-    assert kubeconfig_text(choice, {"data": data}) == b""
+    assert secret_value({"data": data}, "value") == b""
 
 
 class FakeImportedServer:

@@ -77,6 +77,13 @@ def test_leaves_of_a_control_plane() -> None:
     ]
 
 
+def test_metrics_server_has_a_certificate_with_its_image() -> None:
+    images = msgspec.structs.replace(PLANE.release.images, metrics_server="m:1")
+    plane = msgspec.structs.replace(PLANE, release=msgspec.structs.replace(PLANE.release, images=images))
+    added = [row(spec) for spec in control_planes.specs(plane) if spec.secret not in SPECS]
+    assert added == [(f"{KEY}/metrics-client", "kubelet-client-ca", "metrics-server", (), "client", 365)]
+
+
 def test_names_that_servers_are_reached_by() -> None:
     serving, etcd = SPECS["apiserver-serving"], SPECS["etcd-server"]
     assert serving.dns == (

@@ -4,18 +4,10 @@
 import base64
 
 from tenant_operator.provisioners.imported.adoption import is_copied, kubeconfig_copy
-from tenant_operator.provisioners.imported.shapes import SourceShape
-from tenant_operator.provisioners.imported.source import AdoptedSource, SourceChoice
-
-CHOICE = SourceChoice("vc-acme", "config", SourceShape.VCLUSTER, "acme")
-
-
-def source(digest: str) -> AdoptedSource:
-    return AdoptedSource(CHOICE, digest, "https://10.96.7.7:6443", "v1.34.4")
 
 
 def test_the_kubeconfig_is_copied_as_vc_syncer_reads_it() -> None:
-    assert kubeconfig_copy(source("d1"), "key", {"a": "b"}, b"text") == {
+    assert kubeconfig_copy("d1", "key", {"a": "b"}, b"text") == {
         "apiVersion": "v1",
         "kind": "Secret",
         "metadata": {
@@ -29,8 +21,8 @@ def test_the_kubeconfig_is_copied_as_vc_syncer_reads_it() -> None:
 
 
 def test_a_renewed_kubeconfig_is_copied_again() -> None:
-    copy = kubeconfig_copy(source("d1"), "key", {}, b"")["metadata"]["annotations"]
-    assert is_copied(source("d1"), copy)
-    assert not is_copied(source("d2"), copy)
-    assert not is_copied(source("d1"), {})
-    assert not is_copied(source("d1"), None)
+    copy = kubeconfig_copy("d1", "key", {}, b"")["metadata"]["annotations"]
+    assert is_copied("d1", copy)
+    assert not is_copied("d2", copy)
+    assert not is_copied("d1", {})
+    assert not is_copied("d1", None)

@@ -144,7 +144,7 @@ def test_vn_agent_reads_the_registration() -> None:
     found = found_with(others.VCLUSTER, others.VCLUSTER_CERTS)
     assert isinstance(found, KubeletClient)
     key = "tenants-a1b2c3-acme"
-    manifests = registration(found, key, {"a": "b"})
+    manifests = registration(found.certificate_pem, found.authority_pem, key, {"a": "b"})
     assert [each["metadata"] for each in manifests] == [
         {"name": name, "namespace": key, "labels": {"a": "b"}} for name in ("root-ca", "apiserver-ca")
     ]
