@@ -141,6 +141,18 @@ def signing_pair(data: Mapping[str, bytes]) -> IssuedPair:
     return IssuedPair(data["tls.crt"], data["tls.key"], data.get("chain.crt", b""))
 
 
+def can_sign(data: Mapping[str, bytes]) -> bool:
+    """Whether the key in an authority's Secret is that of its certificate."""
+    from cryptography import x509
+
+    try:
+        pair = signing_pair(data)
+        certificate = x509.load_pem_x509_certificate(pair.certificate_pem)
+        return _load_key(pair.key_pem).public_key() == certificate.public_key()
+    except (KeyError, ValueError):
+        return False
+
+
 def authority_data(pair: IssuedPair) -> Mapping[str, bytes]:
     """The data of an authority's Secret."""
     return {"tls.crt": pair.certificate_pem, "tls.key": pair.key_pem}

@@ -14,6 +14,7 @@ from tenant_operator.pki.catalog import AuthoritySpec, LeafSpec
 from tenant_operator.pki.facts import SecretFacts, digest_of, secret_facts
 from tenant_operator.pki.issuing import (
     IssuedPair,
+    can_sign,
     certify_authority,
     encryption_key,
     issue_pair,
@@ -22,6 +23,7 @@ from tenant_operator.pki.issuing import (
     signing_pair,
 )
 from tenant_operator.pki.rotation import (
+    REISSUED,
     RotationPlan,
     RotationState,
     RotationStep,
@@ -70,6 +72,7 @@ def rotate(
         return None
     after = dict(data)
     ids = [state.current, state.next, state.previous]
+    is_broken = step is RotationStep.BEGIN and isinstance(spec, AuthoritySpec) and not can_sign(data)
     if step is RotationStep.BEGIN:
         ids[1] = _begin(after, spec, authority, plan, now)
     elif step is RotationStep.PROMOTE:
@@ -80,6 +83,10 @@ def rotate(
         ids[2] = ""
     found = {key: value for key, value in annotations.items() if key not in _ROTATING}
     found |= annotations_after(state, step, request, now)
+    if is_broken:
+        # Edited by hand: nothing can be signed by this key, so the next one signs at once.
+        _promote(after, plan)
+        found[keys.ROTATION_PHASE] = REISSUED
     if keys.KEY_IDS in annotations:
         found[keys.KEY_IDS] = ",".join(ids).rstrip(",")
     if digest and step is RotationStep.BEGIN:
@@ -98,8 +105,9 @@ def _begin(
     if isinstance(spec, AuthoritySpec):
         new = new_authority(spec, now)
         data |= {"next.crt": new.certificate_pem, "next.key": new.key_pem}
-        if spec.signs_below and (chain := _chain(spec, new, data, now)):
-            data["next-chain.crt"] = chain
+        # Without it, clients of an authority whose key is unusable have to learn the next one.
+        if spec.signs_below and can_sign(data):
+            data["next-chain.crt"] = certify_authority(spec, new, signing_pair(data), now)
     elif isinstance(spec, LeafSpec) and authority is not None:
         pair = issue_pair(spec, authority, now)
         data |= {"next.crt": pair.certificate_pem, "next.key": pair.key_pem}
@@ -113,14 +121,6 @@ def _begin(
         data |= _encryption_config(_encryption_keys(data) | {name: encryption_key()})
         return name
     return ""
-
-
-def _chain(spec: AuthoritySpec, new: IssuedPair, data: Mapping[str, bytes], now: float) -> bytes:
-    try:
-        return certify_authority(spec, new, signing_pair(data), now)
-    except (KeyError, ValueError):
-        # A key that was edited by hand: clients of that authority have to learn the next one.
-        return b""
 
 
 def _promote(data: dict[str, bytes], plan: RotationPlan) -> None:

@@ -51,9 +51,9 @@ class Consumer(enum.StrEnum):
 class RotationPlan(msgspec.Struct, frozen=True):
     """What rotates in one Secret, and whom to ask. `what` is its name in requests and in the status.
 
-    `verifiers` must trust both keys before the next one signs. `users` must use the next one alone before the
-    first is forgotten, group after group. `signs_tokens`: those who hold what it signed cannot be asked, and
-    the rotation waits for the end of the tokens.
+    `verifiers` must trust both keys before the next one signs. `users` must not use the first one any more
+    before it is forgotten, group after group. `signs_tokens`: those who hold what it signed cannot be asked,
+    and the rotation waits for the end of the tokens.
     """
 
     what: str
@@ -133,8 +133,11 @@ PLANS: Mapping[str, RotationPlan] = {
 
 
 class ConsumerAnswer(msgspec.Struct, frozen=True):
-    """What a consumer does now: the ids of keys that it trusts, and of those that what it shows was signed
-    by."""
+    """What a consumer does now, for all rotations at once.
+
+    `trusts` are the ids of keys by which it verifies; `uses` those of the keys that it shows, and of the keys
+    that signed what it shows. Of a key with a certificate the id is its subject key identifier, in hex.
+    """
 
     trusts: frozenset[str] = frozenset()
     uses: frozenset[str] = frozenset()
@@ -262,7 +265,7 @@ def _finish(
     for group in plan.users:
         if waits:
             return RotationDecision(RotationStep.WAIT, waits)
-        waits = _lacking(group, asked, uses=state.current)
+        waits = _lacking(group, asked, forgets=state.previous)
         if waits and Consumer.STORED_SECRETS in group and asked.get(Consumer.STORED_SECRETS):
             return RotationDecision(RotationStep.REWRITE, waits)
     if waits:
@@ -277,14 +280,14 @@ def _finish(
 
 
 def _lacking(
-    consumers: tuple[Consumer, ...], asked: Asked, *, trusts: frozenset[str] = frozenset(), uses: str = ""
+    consumers: tuple[Consumer, ...], asked: Asked, *, trusts: frozenset[str] = frozenset(), forgets: str = ""
 ) -> tuple[str, ...]:
     """Those that are not there, or are not known to be."""
     return tuple(
         name
         for consumer in consumers
         for name, answer in _answers(consumer, asked)
-        if answer is None or not trusts <= answer.trusts or (uses and answer.uses - {uses})
+        if answer is None or not trusts <= answer.trusts or (forgets and forgets in answer.uses)
     )
 
 

@@ -100,8 +100,14 @@ def _load(context: ssl.SSLContext, pair: issuing.IssuedPair) -> None:
         context.load_cert_chain(f"/proc/self/fd/{descriptor}")
 
 
-def kept(data: Mapping[str, bytes], annotations: Mapping[str, str]) -> SecretFacts:
-    """What the operator keeps of a Secret that it wrote so."""
+def read(data: Mapping[str, bytes], annotations: Mapping[str, str]) -> SecretFacts:
+    """What the operator keeps of a Secret."""
     digests = {key: digest_of(value) for key, value in data.items()}
     certificates = {key: value for key, value in data.items() if key.endswith(".crt")}
-    return secret_facts({**annotations, keys.DATA_DIGEST: data_digest(digests)}, digests, certificates)
+    return secret_facts(annotations, digests, certificates)
+
+
+def kept(data: Mapping[str, bytes], annotations: Mapping[str, str]) -> SecretFacts:
+    """The same of one that it wrote so."""
+    digests = {key: digest_of(value) for key, value in data.items()}
+    return read(data, {**annotations, keys.DATA_DIGEST: data_digest(digests)})

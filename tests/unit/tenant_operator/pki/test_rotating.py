@@ -67,15 +67,25 @@ def test_servers_of_the_next_authority_show_its_chain() -> None:
     assert accepts(data["tls.crt"], CertificateUsage.SERVER, server)
 
 
-@pytest.mark.parametrize("damage", [{"tls.key": b"edited"}, {"tls.crt": b"edited"}])
-def test_a_damaged_authority(damage: dict[str, bytes]) -> None:
-    """It can be replaced as long as its certificate is readable: no chain leads to the next one then."""
-    plan, spec = PLANS["cluster-ca"], AUTHORITIES["cluster-ca"]
-    data = {**issuing.authority_data(issuing.new_authority(spec, NOW)), **damage}
-    found = rotating.rotate(plan, BEGIN, data, {}, NOW, request="one", spec=spec)
-    assert (found is None) == ("tls.crt" in damage)
-    if found is not None:
-        assert set(found[0]) == {"tls.crt", "tls.key", "next.crt", "next.key"}
+@pytest.mark.parametrize("secret", AUTHORITIES)
+def test_an_authority_without_its_key_is_replaced_at_once(secret: str) -> None:
+    """It signs nothing more. Those who trust it go on doing so, until all use the next one."""
+    plan, spec = PLANS[secret], AUTHORITIES[secret]
+    first = dict(issuing.authority_data(issuing.new_authority(spec, NOW)))
+    other = issuing.new_authority(spec, NOW).key_pem
+    for damage in (b"edited", other, b""):
+        data = {**first, "tls.key": damage}
+        found, notes = taken(rotating.rotate(plan, BEGIN, data, {}, NOW, request="one", spec=spec))
+        assert set(found) == {"tls.crt", "tls.key", "previous.crt"}
+        assert found["previous.crt"] == first["tls.crt"]
+        assert issuing.can_sign(found)
+        assert notes == {keys.ROTATION_PHASE: REISSUED, keys.ROTATION_TOKEN: "one"}
+
+
+def test_a_certificate_that_is_unreadable_does_not_rotate() -> None:
+    data = {"tls.crt": b"edited", "tls.key": b"edited"}
+    spec = AUTHORITIES["etcd-ca"]
+    assert rotating.rotate(PLANS["etcd-ca"], BEGIN, data, {}, NOW, request="one", spec=spec) is None
 
 
 def test_a_registered_leaf_rotates() -> None:

@@ -60,7 +60,7 @@ class SecretVersion:
 
 
 @dataclass
-class Replica:
+class LoadedReplica:
     version: int
     is_up: bool = True
 
@@ -70,7 +70,7 @@ class RotatingWorld:
     plan: RotationPlan
     random: random.Random
     versions: list[SecretVersion] = field(default_factory=list)
-    replicas: dict[Consumer, dict[str, Replica]] = field(default_factory=dict)
+    replicas: dict[Consumer, dict[str, LoadedReplica]] = field(default_factory=dict)
     now: float = NOW
     request: str = "first"
     tokens: list[tuple[str, float]] = field(default_factory=list)
@@ -85,7 +85,7 @@ class RotatingWorld:
         consumers = {*self.plan.verifiers, *(each for group in self.plan.users for each in group)}
         for consumer in sorted(consumers - {Consumer.STORED_SECRETS, Consumer.TOKEN_SECRETS}):
             names = ("0", "1") if consumer in REPLICAS else ("",)
-            self.replicas[consumer] = {name: Replica(0) for name in names}
+            self.replicas[consumer] = {name: LoadedReplica(0) for name in names}
 
     @property
     def is_by_leaves(self) -> bool:
@@ -149,7 +149,7 @@ class RotatingWorld:
             for name, each in self.replicas[consumer].items()
         }
 
-    def answer(self, consumer: Consumer, replica: Replica) -> ConsumerAnswer | None:
+    def answer(self, consumer: Consumer, replica: LoadedReplica) -> ConsumerAnswer | None:
         if not replica.is_up:
             return None
         version = self.versions[replica.version]
@@ -190,7 +190,7 @@ class RotatingWorld:
     def come_back(self) -> None:
         self._load([each for each in self.all_replicas() if not each.is_up])
 
-    def _load(self, replicas: list[Replica]) -> None:
+    def _load(self, replicas: list[LoadedReplica]) -> None:
         for replica in replicas:
             if self.random.random() < 0.5:
                 newest = len(self.versions) - 1
@@ -206,7 +206,7 @@ class RotatingWorld:
         if len(found) > 1 and self.random.random() < 0.5:
             del found[self.random.choice(sorted(found))]
         elif len(found) < 4:
-            found[str(self.random.getrandbits(32))] = Replica(len(self.versions) - 1)
+            found[str(self.random.getrandbits(32))] = LoadedReplica(len(self.versions) - 1)
 
     def use(self) -> None:
         """API servers sign tokens and write Secrets, each by the key that it has loaded."""
@@ -258,7 +258,7 @@ class RotatingWorld:
     def shown(self, version: SecretVersion) -> str:
         return version.leaf if self.is_by_leaves else version.state.current
 
-    def all_replicas(self) -> list[Replica]:
+    def all_replicas(self) -> list[LoadedReplica]:
         return [replica for found in self.replicas.values() for replica in found.values()]
 
     def _write(self, data: dict[str, bytes], annotations: dict[str, str], leaf: str = "") -> None:
