@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
 import pytest
 
-from tests.k8s.operator import releases, tenants
+from tests.k8s.operator import releases, storage, tenants
 from tests.k8s.operator.daemon import OperatorDaemon
 from tests.k8s.operator.ground import OperatorGround
 from tests.k8s.operator.tenants import OperatedTenant
@@ -54,10 +55,9 @@ def pair(
                 figures.append(f"{tenant.name}: apply to the first kubectl logs {tenant.elapsed_s:.1f} s")
             yield one, other
         finally:
+            # What fails above is shown, and not that it cannot be deleted.
             for tenant in (one, other):
                 tenant.delete()
-            for tenant in (one, other):
-                tenant.wait_gone()
 
 
 def test_deployment_has_its_own_log(pair: BothTenants) -> None:
@@ -108,6 +108,20 @@ def test_nothing_of_one_tenant_is_in_the_other(pair: BothTenants) -> None:
     for tenant, foreign in ((one, other), (other, one)):
         outsider = replace(tenant.api().endpoint, leaf=foreign.api().endpoint.leaf)
         assert outsider.request("GET", "/api/v1/namespaces").status == 401
+
+
+def test_delete_leaves_no_namespace(pair: BothTenants, figures: list[str]) -> None:
+    """The last test of both. Root namespaces, tenants' namespaces and volumes of stores go."""
+    for tenant in pair:
+        key, began = tenant.key, time.monotonic()
+        tenant.delete()
+        tenant.wait_gone()
+        figures.append(f"{tenant.name}: deleted in {time.monotonic() - began:.1f} s")
+        api = tenant.ground.api
+        left = [each["metadata"]["name"] for each in api.get("/api/v1/namespaces")["items"]]
+        assert not [name for name in left if name.startswith(key)]
+        claims = [volume["spec"]["claimRef"]["namespace"] for volume in api.get(storage.VOLUMES)["items"]]
+        assert key not in claims
 
 
 def _kubectl(tenant: OperatedTenant) -> Kubectl:
