@@ -38,8 +38,8 @@ def _service(control_plane: ControlPlane) -> Object:
     if exposure.load_balancer_class:
         spec["loadBalancerClass"] = exposure.load_balancer_class
     metadata = pods.metadata(control_plane, names.API_SERVER_SERVICE, names.API_SERVER)
-    # The super cluster copies it to the Service's Endpoints. vc-syncer watches those that have it: so it knows
-    # where the tenant's Service `default/kubernetes` may lead.
+    # The super cluster copies it to the Service's Endpoints, and vc-syncer watches those that have it. So it
+    # knows where the tenant's Service `default/kubernetes` may lead.
     metadata["labels"] |= {keys.VC_NAME: control_plane.name}
     return {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": spec}
 
