@@ -59,7 +59,11 @@ class Deployed:
         return bool(self.status(name).get("availableReplicas") == replicas)
 
     def is_all_available(self) -> bool:
-        return self.is_available() and self.is_available(manifests.SYNCER, 1)
+        return (
+            self.is_available()
+            and self.is_available(manifests.SYNCER, 1)
+            and self.is_available(manifests.OPERATOR)
+        )
 
     def create(self, ring: Ring, tenant: RingTenant, network: str) -> JsonObject:
         """A tenant's pod of a network, as a dry run by the apiserver; raises `RingError`."""
@@ -77,7 +81,7 @@ def tree() -> Path:
     launcher = made / "bin" / webhook.SERVICE
     sources = [
         path
-        for package in ("dns_webhook", "dnsconfig", "daemonkit", "tenancy", "syncer")
+        for package in ("dns_webhook", "dnsconfig", "daemonkit", "tenancy", "syncer", "tenant_operator")
         for path in (ROOT / package).rglob("*.py")
     ]
     if not launcher.exists() or launcher.stat().st_mtime < max(path.stat().st_mtime for path in sources):
@@ -104,7 +108,7 @@ def deployed(ring: Ring, acme: RingTenant, images: manifests.Images) -> Iterator
             wait_for("all pods are available", made.is_all_available, timeout_s=_AVAILABLE_S)
         except RingError as error:
             found = []
-            for name in (webhook.SERVICE, manifests.SYNCER):
+            for name in (webhook.SERVICE, manifests.SYNCER, manifests.OPERATOR):
                 log = made.node_kubectl("logs", "--selector", f"app={name}", "--tail=20")
                 states = [pod["status"] for pod in made.pods(name)]
                 found.append(f"{made.status(name)} {states} {log.text}{log.error_text}")
@@ -131,7 +135,7 @@ def test_its_pods_meet_the_namespaces_pod_security_policy(deployed: Deployed) ->
     assert result.text.strip() == "65534"
 
 
-@pytest.mark.parametrize("app", [webhook.SERVICE, manifests.SYNCER])
+@pytest.mark.parametrize("app", [webhook.SERVICE, manifests.SYNCER, manifests.OPERATOR])
 def test_pods_run_the_images_by_digest(deployed: Deployed, app: str) -> None:
     for pod in deployed.pods(app):
         (container,) = pod["spec"]["containers"]
@@ -144,6 +148,21 @@ def test_syncer_has_no_problem_with_its_shipped_rights(deployed: Deployed) -> No
     result = deployed.node_kubectl("exec", pod["metadata"]["name"], "--", *words).check()
     (item,) = json.loads(result.text)["items"]
     assert item["isReady"] is True, result.text
+
+
+def test_one_of_both_operators_holds_the_lease(deployed: Deployed) -> None:
+    """By its shipped rights, and both are ready: one that waits could work at once."""
+    pods = deployed.pods(manifests.OPERATOR)
+    for pod in pods:
+        words = ("vcnode", "status", "--address", "127.0.0.1:10552", "-o", "json")
+        result = deployed.node_kubectl("exec", pod["metadata"]["name"], "--", *words).check()
+        (item,) = json.loads(result.text)["items"]
+        assert item["isReady"] is True, result.text
+    lease = deployed.apiserver.api.get(
+        f"/apis/coordination.k8s.io/v1/namespaces/{webhook.NAMESPACE}/leases/{manifests.OPERATOR}"
+    )
+    holder = lease["spec"]["holderIdentity"]
+    assert [pod["metadata"]["name"] for pod in pods if pod["metadata"]["name"] in holder], holder
 
 
 def test_chart_is_clean(ring: Ring) -> None:
@@ -190,7 +209,7 @@ def test_chart_applies_what_kustomize_applied(ring: Ring, deployed: Deployed, tm
     values = manifests.helm_values(deployed.images, endpoint.address, endpoint.port)
     values["nodes"] = {"names": [ring.node.name], "vnAgent": {"pods": True, "tenants": True}}
     text = manifests.helm_template(ring.binaries["helm"], values, tmp_path, webhook.NAMESPACE)
-    names = (webhook.SERVICE, manifests.SYNCER)
+    names = (webhook.SERVICE, manifests.SYNCER, manifests.OPERATOR)
     before = {name: deployed.deployment(name)["metadata"]["generation"] for name in names}
     webhook_pods.apply(deployed.kubectl, text, "--dry-run=server")
     try:

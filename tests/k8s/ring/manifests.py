@@ -19,7 +19,7 @@ import yaml
 from tests.k8s.ring.processes import RingError, run
 from tests.k8s.ring.shipped import PACKAGING, ROOT
 
-SYNCER, WEBHOOK = "vc-syncer", "dnsconfig-webhook"
+SYNCER, OPERATOR, WEBHOOK = "vc-syncer", "vc-operator", "dnsconfig-webhook"
 _REGISTRY = "ring.test/vcnode"
 _BUILT_S = 240.0
 _RENDERED_S = 60.0
@@ -38,7 +38,7 @@ class Images:
 
 
 def build_images(tree: Path, directory: Path) -> Images:
-    """Both images from an installed tree; raises `RingError`.
+    """All images from an installed tree; raises `RingError`.
 
     Their base is what this machine's mirror has now: a test must not fail as Debian published an update.
     """
@@ -47,8 +47,10 @@ def build_images(tree: Path, directory: Path) -> Images:
     return Images(directory, json.loads((directory / "digests.json").read_text()))
 
 
-def site_kustomization(directory: Path, images: Images, address: str, port: int) -> Path:
-    """A site's kustomization, in a directory of its own."""
+def site_kustomization(
+    directory: Path, images: Images, address: str, port: int, agents_authority: str
+) -> Path:
+    """A site's kustomization, in a directory of its own; `agents_authority` is that of vn-agents, as PEM."""
     directory.mkdir()
     server = f"https://{address}:{port}"
     config = next(
@@ -61,28 +63,28 @@ def site_kustomization(directory: Path, images: Images, address: str, port: int)
         {"name": "KUBERNETES_SERVICE_HOST", "value": address},
         {"name": "KUBERNETES_SERVICE_PORT", "value": str(port)},
     ]
-    container = {"name": SYNCER, "env": environment}
+
+    def with_environment(name: str) -> dict[str, str]:
+        container = {"name": name, "env": environment}
+        spec = {"template": {"spec": {"containers": [container]}}}
+        return {"patch": json.dumps(_patch("apps/v1", "Deployment", name, spec=spec))}
+
     document = {
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
         "kind": "Kustomization",
         # kustomize takes no absolute path.
-        "resources": [str(_relative(PACKAGING / "cluster", directory))],
+        "resources": [str(_relative(PACKAGING / name, directory)) for name in ("cluster", "operator")],
+        "configMapGenerator": [
+            {"name": "vn-agent-ca", "namespace": "vcnode-system", "literals": [f"ca.crt={agents_authority}"]}
+        ],
+        "generatorOptions": {"disableNameSuffixHash": True},
         "images": [
             {"name": name, "newName": f"{_REGISTRY}/{name}", "digest": digest}
             for name, digest in images.digests.items()
         ],
         "patches": [
             {"patch": json.dumps(_patch("v1", "ConfigMap", WEBHOOK, data={"kubeconfig": kubeconfig}))},
-            {
-                "patch": json.dumps(
-                    _patch(
-                        "apps/v1",
-                        "Deployment",
-                        SYNCER,
-                        spec={"template": {"spec": {"containers": [container]}}},
-                    )
-                )
-            },
+            *map(with_environment, (SYNCER, OPERATOR)),
         ],
         "sortOptions": {"order": "fifo"},
     }
@@ -102,6 +104,7 @@ def helm_values(images: Images, address: str, port: int) -> dict[str, Any]:
     ]
     return {
         "syncer": {"image": image(SYNCER), "env": environment},
+        "operator": {"enabled": True, "image": image(OPERATOR), "env": environment},
         "webhook": {"image": image(WEBHOOK), "server": f"https://{address}:{port}"},
     }
 

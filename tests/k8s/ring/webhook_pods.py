@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The DNS webhook and vc-syncer as they are shipped: their images, and Deployments as pods.
+"""The DNS webhook, vc-syncer and vc-operator as they are shipped: their images, and Deployments as pods.
 
 No registry is used. The super cluster gets what Deployments need and the ring lacks: a second apiserver on
 the same objects, which gives pods their account's token and calls a webhook at its pods, and the controllers
@@ -69,11 +69,16 @@ def deployed(ring: Ring, apiserver: Apiserver, images: manifests.Images) -> Iter
         ring.node.import_image(archive)
     kubectl = Kubectl(ring.control, ring.binaries["kubectl"], apiserver.kubeconfig, NAMESPACE)
     endpoint = ring.super_cluster.api.endpoint
-    site = manifests.site_kustomization(ring.directory / "site", images, endpoint.address, endpoint.port)
+    authority = ring.authorities.agent_serving.cert_pem.decode()
+    site = manifests.site_kustomization(
+        ring.directory / "site", images, endpoint.address, endpoint.port, authority
+    )
     text = manifests.kustomize(ring.binaries["kubectl"], site)
     ended = threading.Event()
     scheduler = threading.Thread(target=_bind_pods, args=(apiserver, ring.node.name, ended), name="scheduler")
-    virtual_clusters.install(apiserver.api)
+    definitions = ("virtualclusters.yaml", "clusterversions.yaml")
+    for each in definitions:
+        virtual_clusters.install(apiserver.api, each)
     # Another module applies these files too, where nothing makes pods of a Deployment.
     _remove(kubectl)
     try:
@@ -88,7 +93,8 @@ def deployed(ring: Ring, apiserver: Apiserver, images: manifests.Images) -> Iter
         # The registration first: with it the apiservers call a webhook that is being removed.
         kubectl("delete", "--ignore-not-found", "-f", str(PACKAGING / "webhook" / "registration.yaml"))
         _remove(kubectl)
-        virtual_clusters.uninstall(apiserver.api)
+        for each in definitions:
+            virtual_clusters.uninstall(apiserver.api, each)
         ended.set()
         if scheduler.ident is not None:
             scheduler.join()
