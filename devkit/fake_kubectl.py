@@ -27,6 +27,7 @@ class FakeKubectl:
         self.refusals: dict[tuple[str, str], RequestFault] = {}
         self.requests: list[tuple[Any, ...]] = []
         self.config_answers: dict[str, str] = {}
+        self._created: list[str] = []
         for resource, values in (objects or {}).items():
             for value in values:
                 self.add(resource, value)
@@ -82,12 +83,14 @@ class FakeKubectl:
             raise RequestError(fault)
         made = copy.deepcopy(manifest)
         made["metadata"] |= {
+            "name": name,
             "namespace": where,
-            "uid": f"uid-of-{name}",
+            "uid": f"uid-of-{name}" + "-again" * self._created.count(name),
             "generation": 1,
             "resourceVersion": "1",
         }
         if not dry_run:
+            self._created.append(name)
             self.requests.append(("create", where, copy.deepcopy(manifest)))
             self.add(resource, made)
         return made
@@ -105,7 +108,9 @@ class FakeKubectl:
             expected = at(patch, "metadata", field)
             if expected is not None and expected != found["metadata"].get(field):
                 raise RequestError(RequestFault(FaultReason.CONFLICT, f"{field} is another"))
-        _merge(found, patch)
+        metadata = {key: each for key, each in patch.get("metadata", {}).items() if key != "resourceVersion"}
+        _merge(found, {**patch, "metadata": metadata})
+        found["metadata"]["resourceVersion"] = f"{int(found['metadata'].get('resourceVersion', '1')) + 1}"
         if "spec" in patch:
             found["metadata"]["generation"] = found["metadata"].get("generation", 0) + 1
         return copy.deepcopy(found)
@@ -117,21 +122,27 @@ class FakeKubectl:
         if found["metadata"]["uid"] != view.uid:
             raise RequestError(RequestFault(FaultReason.CONFLICT, "the UID is another"))
         found["metadata"]["deletionTimestamp"] = "2026-11-30T12:00:00Z"
+        if not found["metadata"].get("finalizers") and not self.changes:
+            del self.objects[VIRTUAL_CLUSTERS, view.namespace, view.name]
 
     def watch(self, resource: str, view: TenantView, until: float) -> Iterator[WatchEvent]:
         del until
         key = (resource, view.namespace, view.name)
-        yield WatchEvent("ADDED", copy.deepcopy(self.objects[key]))
+        gone = WatchEvent("DELETED", copy.deepcopy(view.value))
+        if key in self.objects:
+            yield WatchEvent("ADDED", copy.deepcopy(self.objects[key]))
         for change in self.changes:
             if change is None:
                 return
             value = self.objects[key]
             change(value)
             if not value:
-                yield WatchEvent("DELETED", copy.deepcopy(view.value))
+                yield gone
                 return
             yield WatchEvent("MODIFIED", copy.deepcopy(value))
-        raise AssertionError("the watch goes on, and the test has no more changes")
+        if key in self.objects:
+            raise AssertionError("the watch goes on, and the test has no more changes")
+        yield gone
 
     def _check(self, method: str, resource: str) -> None:
         if (method, resource) in self.refusals:

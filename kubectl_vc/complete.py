@@ -7,7 +7,7 @@ from kubectl_vc.arguments import verb_words
 from kubectl_vc.core.command import WHAT_ROTATES, Command, Scope
 from kubectl_vc.core.completion import WordPlace, lines, place_of
 from kubectl_vc.core.faults import RequestError
-from kubectl_vc.core.view import CLUSTER_VERSIONS, VIRTUAL_CLUSTERS, TenantView, objects, text
+from kubectl_vc.core.view import CLUSTER_VERSIONS, COMPLETED, VIRTUAL_CLUSTERS, TenantView, objects, text
 from kubectl_vc.port import DEFAULT_NAMESPACE, ApiServer
 
 _OUTPUTS = ("json", "name", "wide", "yaml")
@@ -45,7 +45,8 @@ def _values(place: WordPlace, cluster: ApiServer) -> list[str]:
             return _names(cluster, CLUSTER_VERSIONS, DEFAULT_NAMESPACE)
         case "backup" if place.verb == "restore" and place.name:
             view = TenantView(cluster.get(VIRTUAL_CLUSTERS, place.name, place.namespace))
-            return [text(each, "name") for each in objects(view.value, "status", "backups")]
+            backups = objects(view.value, "status", "backups")
+            return [text(each, "name") for each in backups if text(each, "phase") == COMPLETED]
         case "output":
             return list(_OUTPUTS)
         case "namespace":

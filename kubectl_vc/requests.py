@@ -6,7 +6,7 @@ from collections.abc import Callable
 from kubectl_vc.core import goals, manifests
 from kubectl_vc.core.faults import FaultReason, PluginError, RequestError, sentence
 from kubectl_vc.core.goals import Goal
-from kubectl_vc.core.view import CLUSTER_VERSIONS, VIRTUAL_CLUSTERS, Object, TenantView
+from kubectl_vc.core.view import CLUSTER_VERSIONS, VIRTUAL_CLUSTERS, Object, TenantView, text
 from kubectl_vc.invocation import EXIT_DONE, EXIT_FAILED, Invocation
 from kubectl_vc.wait import wait_for
 from tenancy import keys
@@ -64,8 +64,9 @@ def backup(invocation: Invocation) -> int:
     """Save the objects."""
     view = invocation.virtual_cluster()
     name = invocation.command.backup or manifests.backup_name(view, invocation.now())
-    text = f"is to have the backup {name}"
-    return _annotate(invocation, view, {keys.BACKUP_REQUESTED: name}, text, goals.backup_complete(name))
+    manifests.check_new_backup(view, name)
+    action = f"is to have the backup {name}"
+    return _annotate(invocation, view, {keys.BACKUP_REQUESTED: name}, action, goals.backup_complete(name))
 
 
 def rotate(invocation: Invocation) -> int:
@@ -91,10 +92,17 @@ def restore(invocation: Invocation) -> int:
     )
     if not invocation.confirm(view, consequence):
         return EXIT_FAILED
+    if manifests.was_restored(view, command.backup):
+        view = _patch(invocation, view, manifests.annotations_patch(view, {keys.RESTORE_REQUESTED: None}))
+        if wait_for(invocation, view, goals.ready_to_restore()) != EXIT_DONE:
+            return EXIT_FAILED
     goal = goals.restored(command.backup)
-    return _annotate(
-        invocation, view, {keys.RESTORE_REQUESTED: command.backup}, f"goes back to {command.backup}", goal
-    )
+    asked = {keys.RESTORE_REQUESTED: command.backup}
+    code = _annotate(invocation, view, asked, f"goes back to {command.backup}", goal)
+    if code == EXIT_DONE and command.waits:
+        # Deletions are held after a restore: the message has how to let them go.
+        invocation.note(text(invocation.virtual_cluster().value, "status", "restore", "message"))
+    return code
 
 
 def _restore_copy(invocation: Invocation, view: TenantView) -> int:
@@ -110,10 +118,10 @@ def _restore_copy(invocation: Invocation, view: TenantView) -> int:
 
 
 def _annotate(
-    invocation: Invocation, view: TenantView, annotations: dict[str, str], text: str, goal: Goal
+    invocation: Invocation, view: TenantView, annotations: dict[str, str], action: str, goal: Goal
 ) -> int:
     changed = _patch(invocation, view, manifests.annotations_patch(view, annotations))
-    invocation.print(f"virtualcluster.tenancy.x-k8s.io/{view.name} {text}")
+    invocation.print(f"virtualcluster.tenancy.x-k8s.io/{view.name} {action}")
     return wait_for(invocation, changed, goal) if invocation.command.waits else EXIT_DONE
 
 

@@ -95,7 +95,7 @@ def _of_object(facts: TenantFacts, now: dt.datetime) -> Iterator[Diagnosis]:
         yield Diagnosis(
             subject,
             f"vc-operator has not observed generation {number(view.value, 'metadata', 'generation')}",
-            f"see its log: kubectl logs -A -l app.kubernetes.io/name={OPERATOR}",
+            f"see its log: kubectl logs -A -l app={OPERATOR}",
         )
 
 
@@ -105,7 +105,7 @@ def _operator_problem(leases: Sequence[Object] | None, now: dt.datetime) -> Diag
         return None
     renewed = [parsed_time(text(each, "spec", "renewTime")) for each in leases]
     last = max((each for each in renewed if each is not None), default=None)
-    remedy = f"see its Deployment: kubectl get deployments -A -l app.kubernetes.io/name={OPERATOR}"
+    remedy = f"see its Deployment: kubectl get deployments -A -l app={OPERATOR}"
     if last is None:
         return Diagnosis(
             OPERATOR, "it has never run in this cluster: it has no Lease", f"install it; or {remedy}"

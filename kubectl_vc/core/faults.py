@@ -52,6 +52,9 @@ _BY_SERVERS_REASON = {
 }
 # Parts of messages that kubectl writes by itself, without a server's answer.
 _OWN_MESSAGES = (
+    # The object that was read is gone, and another has its name.
+    ("metadata.uid: invalid value", FaultReason.CONFLICT),
+    (" is invalid: ", FaultReason.INVALID),
     ("doesn't have a resource type", FaultReason.NO_RESOURCE),
     ("no matches for kind", FaultReason.NO_RESOURCE),
     ("the server could not find the requested resource", FaultReason.NO_RESOURCE),

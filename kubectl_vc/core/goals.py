@@ -6,10 +6,9 @@ from collections.abc import Callable, Collection
 from typing import NamedTuple
 
 from kubectl_vc.core.table import waits_for
-from kubectl_vc.core.view import READY, SLEEPING, UP_TO_DATE, TenantView, at, objects, text
+from kubectl_vc.core.view import COMPLETED, READY, SLEEPING, UP_TO_DATE, TenantView, at, objects, text
 
-# Of a backup in the status.
-_COMPLETED, _FAILED = "Completed", "Failed"
+_FAILED = "Failed"
 _ERROR = "Error"
 
 
@@ -84,10 +83,20 @@ def backup_complete(backup: str) -> Goal:
             if text(each, "name") == backup:
                 if text(each, "phase") == _FAILED:
                     return Judgement(False, f"backup {backup} failed: {text(each, 'message')}")
-                return Judgement(text(each, "phase") == _COMPLETED, waits_for=text(each, "message"))
+                return Judgement(text(each, "phase") == COMPLETED, waits_for=text(each, "message"))
         return _judgement(view, is_complete=False)
 
     return Goal(f"to have the backup {backup}", judge)
+
+
+def ready_to_restore() -> Goal:
+    """The operator has taken note that the last restore is asked for no longer."""
+
+    def judge(view: TenantView) -> Judgement:
+        backup = text(view.value, "status", "restore", "backup")
+        return Judgement(not backup, waits_for=f"vc-operator has not closed the restore of {backup} before")
+
+    return Goal("to be ready for another restore", judge)
 
 
 def restored(backup: str) -> Goal:
@@ -95,7 +104,7 @@ def restored(backup: str) -> Goal:
 
     def judge(view: TenantView) -> Judgement:
         is_restored = text(view.value, "status", "restore", "backup") == backup
-        is_complete = is_restored and text(view.value, "status", "restore", "phase") == _COMPLETED
+        is_complete = is_restored and text(view.value, "status", "restore", "phase") == COMPLETED
         return _judgement(view, is_complete=is_complete and view.condition(READY).is_true)
 
     return Goal(f"to go back to the backup {backup}", judge)

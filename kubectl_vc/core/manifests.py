@@ -2,11 +2,21 @@
 """The VirtualClusters that the plugin makes, and the changes that it asks for."""
 
 import datetime as dt
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from kubectl_vc.core.command import ALL, Command
 from kubectl_vc.core.faults import PluginError
-from kubectl_vc.core.view import API_VERSION, Object, TenantView, at, objects, parsed_time, printed_time, text
+from kubectl_vc.core.view import (
+    API_VERSION,
+    COMPLETED,
+    Object,
+    TenantView,
+    at,
+    objects,
+    parsed_time,
+    printed_time,
+    text,
+)
 from tenancy import keys
 
 
@@ -81,12 +91,23 @@ def request_token(now: dt.datetime) -> str:
 
 
 def check_backup(view: TenantView, backup: str) -> None:
-    """Raises PluginError, with all that there are."""
-    known = [text(each, "name") for each in objects(view.value, "status", "backups")]
+    """Raises PluginError unless there is a complete one; with all that there are."""
+    known = _complete_backups(view)
     if backup not in known:
         make = f"make one: kubectl vc backup {view.name} -n {view.namespace}"
         there = f"there are: {', '.join(known)}" if known else make
         raise PluginError(f"VirtualCluster {view.path} has no backup {backup}; {there}")
+
+
+def check_new_backup(view: TenantView, backup: str) -> None:
+    """Raises PluginError if there is one of this name: a complete backup is not written again."""
+    if backup in _complete_backups(view):
+        raise PluginError(f"VirtualCluster {view.path} has a backup {backup} already; choose another name")
+
+
+def was_restored(view: TenantView, backup: str) -> bool:
+    """Whether this backup is the one that was restored last: the operator does no such request twice."""
+    return text(view.value, "status", "restore", "backup") == backup
 
 
 def backup_name(view: TenantView, now: dt.datetime) -> str:
@@ -107,9 +128,9 @@ def version_patch(view: TenantView, target: str) -> Object:
     }
 
 
-def annotations_patch(view: TenantView, annotations: dict[str, str]) -> Object:
-    """Annotates the object of this UID, and no later one of its name."""
-    return {"metadata": {"uid": view.uid, "annotations": annotations}}
+def annotations_patch(view: TenantView, annotations: Mapping[str, str | None]) -> Object:
+    """Annotates the object of this UID, and no later one of its name; None removes an annotation."""
+    return {"metadata": {"uid": view.uid, "annotations": dict(annotations)}}
 
 
 def rollback_target(view: TenantView) -> str:
@@ -127,11 +148,16 @@ def rollback_target(view: TenantView) -> str:
     return previous
 
 
+def _complete_backups(view: TenantView) -> list[str]:
+    found = objects(view.value, "status", "backups")
+    return [text(each, "name") for each in found if text(each, "phase") == COMPLETED]
+
+
 def _manifest(name: str, spec: Object) -> Object:
     return {"apiVersion": API_VERSION, "kind": "VirtualCluster", "metadata": {"name": name}, "spec": spec}
 
 
 def _listed(names: Sequence[str]) -> str:
     if not names:
-        return "apply one: docs/operate.md has an example"
+        return "apply one: `kubectl explain clusterversion.spec` has its fields"
     return f"there are: {', '.join(names)}"

@@ -15,6 +15,8 @@ CLUSTER_VERSIONS = f"clusterversions.{keys.TENANCY_PREFIX.rstrip('/')}"
 READY = "Ready"
 UP_TO_DATE = "UpToDate"
 SLEEPING = "Sleeping"
+# Of a backup or a restore in the status.
+COMPLETED = "Completed"
 
 
 class ConditionView(NamedTuple):

@@ -16,7 +16,14 @@ def api() -> FakeKubectl:
     made = FakeKubectl(
         {
             VIRTUAL_CLUSTERS: [
-                running("acme", backups=[{"name": "b1"}, {"name": "b2"}]),
+                running(
+                    "acme",
+                    backups=[
+                        {"name": "b1", "phase": "Completed"},
+                        {"name": "b2", "phase": "Completed"},
+                        {"name": "b3"},
+                    ],
+                ),
                 running("apex"),
                 running("x", namespace="default"),
             ],

@@ -90,7 +90,7 @@ UPGRADED = running(
         (
             requests.restore,
             "restore acme --from b --yes",
-            running(backups=[{"name": "b"}]),
+            running(backups=[{"name": "b", "phase": "Completed"}]),
             annotated(restore_requested="b"),
             "goes back to b",
         ),
@@ -134,7 +134,7 @@ def test_one_write_for_each_request(verb: Verb, words: str, value: Object, patch
         (
             requests.restore,
             "restore acme --from c",
-            running(backups=[{"name": "a"}, {"name": "b"}]),
+            running(backups=[{"name": "a", "phase": "Completed"}, {"name": "b", "phase": "Completed"}]),
             "VirtualCluster tenants/acme has no backup c; there are: a, b",
         ),
         (
@@ -203,8 +203,48 @@ def test_a_backup_that_fails_ends_the_wait() -> None:
     assert ended.error == "VirtualCluster tenants/acme: backup b failed: the volume is full"
 
 
+def test_a_backup_is_not_written_again() -> None:
+    api = api_of(running(backups=[{"name": "b", "phase": "Completed"}, {"name": "c", "phase": "Failed"}]))
+    assert call(requests.backup, "backup acme b -n tenants", api).error == (
+        "VirtualCluster tenants/acme has a backup b already; choose another name"
+    )
+    assert call(requests.restore, "restore acme --from c -n tenants", api).error == (
+        "VirtualCluster tenants/acme has no backup c; there are: b"
+    )
+    assert api.requests == []
+
+
+def test_the_same_backup_is_restored_again() -> None:
+    """vc-operator does a request once; it is taken back before it is made again."""
+    restored = {"backup": "b", "phase": "Completed"}
+    api = api_of(running(backups=[{"name": "b", "phase": "Completed"}], restore=restored))
+
+    def forgets(value: Object) -> None:
+        value["status"]["restore"] = {}
+        api.changes = [restores]
+
+    def restores(value: Object) -> None:
+        value["status"]["restore"] = {**restored, "message": "deletions are held: vcnode tenants --release t"}
+
+    api.changes = [forgets]
+    ended = call(requests.restore, "restore acme --from b -n tenants --yes", api)
+    assert (ended.code, ended.out) == (0, f"{ACME} goes back to b\n")
+    assert [each[-1]["metadata"]["annotations"] for each in api.requests] == [
+        {"vcnode.io/restore-requested": None},
+        {"vcnode.io/restore-requested": "b"},
+    ]
+    assert ended.err.splitlines() == [
+        "waiting for VirtualCluster tenants/acme to be ready for another restore, at most 0:10:00",
+        "12:00:00  vc-operator has not closed the restore of b before",
+        "VirtualCluster tenants/acme: done after 0 s",
+        "waiting for VirtualCluster tenants/acme to go back to the backup b, at most 0:10:00",
+        "VirtualCluster tenants/acme: done after 0 s",
+        "deletions are held: vcnode tenants --release t",
+    ]
+
+
 def test_restore_asks_before_it_overwrites() -> None:
-    api = api_of(running(backups=[{"name": "b"}]))
+    api = api_of(running(backups=[{"name": "b", "phase": "Completed"}]))
     question = (
         "All objects of VirtualCluster tenants/acme go back to the backup b: what was written since is lost."
         " (--to NEW restores it beside.)\nType its name, acme, to go on: "
@@ -224,7 +264,7 @@ def test_a_copy_is_made_from_the_backup() -> None:
         "exposure": {"type": "LoadBalancer", "hostName": "acme.example"},
         "transparentMetaPrefixes": ["a/"],
     }
-    value = running(backups=[{"name": "b"}])
+    value = running(backups=[{"name": "b", "phase": "Completed"}])
     value["spec"] = spec
     api = api_of(value)
     ended = call(requests.restore, "restore acme --from b --to new -n tenants --no-wait", api)

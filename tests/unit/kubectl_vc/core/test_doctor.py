@@ -63,7 +63,7 @@ ETCD = "Pod tenants-acme/etcd-0, container etcd"
                 (
                     "VirtualCluster tenants/acme",
                     "vc-operator has not observed generation 1",
-                    "see its log: kubectl logs -A -l app.kubernetes.io/name=vc-operator",
+                    "see its log: kubectl logs -A -l app=vc-operator",
                 )
             ],
         ),
@@ -73,8 +73,7 @@ ETCD = "Pod tenants-acme/etcd-0, container etcd"
                 (
                     "vc-operator",
                     "it has never run in this cluster: it has no Lease",
-                    "install it; or see its Deployment: kubectl get deployments -A -l"
-                    " app.kubernetes.io/name=vc-operator",
+                    "install it; or see its Deployment: kubectl get deployments -A -l app=vc-operator",
                 )
             ],
         ),
@@ -84,7 +83,7 @@ ETCD = "Pod tenants-acme/etcd-0, container etcd"
                 (
                     "vc-operator",
                     "no replica runs: its Lease was renewed 600 s ago",
-                    "see its Deployment: kubectl get deployments -A -l app.kubernetes.io/name=vc-operator",
+                    "see its Deployment: kubectl get deployments -A -l app=vc-operator",
                 )
             ],
         ),

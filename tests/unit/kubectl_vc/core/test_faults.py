@@ -47,6 +47,20 @@ _LOG = 'E1130 08:27:04.2 25244 memcache.go:265] "Unhandled Error" err="connectio
                 FaultReason.UNAUTHORIZED, "error: You must be logged in to the server (Unauthorized)"
             ),
         ),
+        (
+            'The VirtualCluster "a" is invalid: spec.serviceCidr: Invalid value: "x": no CIDR\n',
+            RequestFault(
+                FaultReason.INVALID,
+                'The VirtualCluster "a" is invalid: spec.serviceCidr: Invalid value: "x": no CIDR',
+            ),
+        ),
+        (
+            'The VirtualCluster "a" is invalid: metadata.uid: Invalid value: "7": field is immutable\n',
+            RequestFault(
+                FaultReason.CONFLICT,
+                'The VirtualCluster "a" is invalid: metadata.uid: Invalid value: "7": field is immutable',
+            ),
+        ),
         ("", RequestFault(FaultReason.OTHER, "kubectl failed without a message")),
     ],
 )

@@ -46,7 +46,12 @@ def test_versions_are_chosen(named: str, known: list[Object], expected: str) -> 
 @pytest.mark.parametrize(
     ("named", "known", "message"),
     [
-        ("", [], "the super cluster has no ClusterVersion; apply one: docs/operate.md has an example"),
+        (
+            "",
+            [],
+            "the super cluster has no ClusterVersion; apply one: `kubectl explain clusterversion.spec` has"
+            " its fields",
+        ),
         (
             "",
             [version("b"), version("a", "false")],
