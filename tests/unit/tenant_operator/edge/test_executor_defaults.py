@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Steps of the defaults and of imported control planes, carried out against two fake API servers."""
+
+import json
+
+import msgspec
+import pytest
+
+from daemonkit.kube.kubeconfig import Access
+from tenant_operator.core.observed import Observed
+from tenant_operator.core.steps import CopyKubeconfig, SettleDefaults
+from tenant_operator.defaults.desired import DesiredList, DesiredObject
+from tenant_operator.defaults.inventory import Inventory, read_inventory
+from tenant_operator.defaults.record import PassRecord, read_record
+from tenant_operator.edge.executor import Executor
+from tenant_operator.edge.requests import SuperClusterWriter
+from tenant_operator.edge.surroundings import ApiClient
+from tenant_operator.metrics import OperatorMetrics
+from tenant_operator.model.objects import Object, Ref
+from tenant_operator.model.virtual_cluster import VirtualCluster
+from tenant_operator.pki.facts import digest_of
+from tests.unit.tenant_operator.core.worlds import virtual_cluster
+from tests.unit.tenant_operator.defaults import manifests
+from tests.unit.tenant_operator.defaults.manifests import config_map, desired
+from tests.unit.tenant_operator.edge.test_tenant_defaults import FakeTenantServer
+from tests.unit.tenant_operator.provisioners.imported.secrets_of_others import encoded, kubeconfig
+
+pytestmark = pytest.mark.asyncio
+
+TEXT = kubeconfig()
+INVENTORY = Ref("ConfigMap", "key", "defaults-inventory")
+SOURCE = Ref("Secret", "tenants", "vc-acme")
+COPY = Ref("Secret", "key", "admin-kubeconfig")
+
+
+class FakeOpenServer(FakeTenantServer):
+    """One to which connections are opened."""
+
+    is_closed = False
+
+    async def close(self) -> None:
+        self.is_closed = True
+
+
+class FakeSuperServer(FakeOpenServer):
+    async def request(self, *args: object, **kwargs: object) -> bytes:
+        kwargs.pop("before_send", None)
+        return await super().request(*args, **kwargs)  # type: ignore[arg-type]
+
+
+class FakePlaces:
+    def __init__(self) -> None:
+        self.super, self.tenant = FakeSuperServer(), FakeOpenServer()
+        self.put(Ref("Secret", "key", "operator-client"), {"kubeconfig": encoded(TEXT)})
+        self.put(SOURCE, {"config": encoded(TEXT)})
+        self.servers: list[str] = []
+
+    def put(self, ref: Ref, data: Object) -> None:
+        metadata = {"name": ref.name, "namespace": ref.namespace, "uid": "u", "resourceVersion": "1"}
+        self.super.objects[ref.path] = {"metadata": metadata, "data": data}
+
+    def open_tenant(self, access: Access) -> ApiClient:
+        self.servers.append(access.server)
+        return self.tenant  # type: ignore[return-value]
+
+    async def carry_out(self, step: SettleDefaults | CopyKubeconfig) -> list[str]:
+        """Returns the reasons of failures."""
+        writer = SuperClusterWriter(self.super, lambda: True)  # type: ignore[arg-type]
+        executor = Executor(writer, OperatorMetrics(), lambda: 7.0, self.open_tenant)
+        cluster = msgspec.convert(virtual_cluster(), VirtualCluster)
+        failures, _ = await executor.carry_out(Observed(cluster, {}, {}, 7.0), [step])
+        return [each.reason for each in failures]
+
+    def data(self, ref: Ref) -> dict[str, str]:
+        found: dict[str, str] = self.super.objects[ref.path]["data"]
+        return found
+
+
+def settle(*objects: DesiredObject) -> SettleDefaults:
+    credential = Ref("Secret", "key", "operator-client")
+    return SettleDefaults(
+        credential, INVENTORY, DesiredList(objects), Inventory(), PassRecord(), "acme -n tenants", {"a": "b"}
+    )
+
+
+async def test_a_pass_is_written_with_what_it_came_to() -> None:
+    places = FakePlaces()
+    step = settle(desired(config_map("a", x="1")))
+    assert await places.carry_out(step) == []
+    data = places.data(INVENTORY)
+    assert [str(each.ref) for each in read_inventory(data["inventory"]).entries] == ["ConfigMap a/a"]
+    assert read_inventory(data["inventory"]).digest == step.desired.digest
+    assert read_record(data["record"]) == PassRecord(step.desired.digest, 7.0)
+    assert (places.servers, places.tenant.is_closed) == (["https://10.96.7.7:6443"], True)
+
+
+async def test_a_copied_secret_comes_from_the_root_namespace() -> None:
+    places = FakePlaces()
+    secret = {**config_map("a"), "kind": "Secret"}
+    ref = manifests.ref_of(secret)
+    step = settle(DesiredObject(ref, manifests.path_of(ref), secret, "d", copied_from="metrics-client"))
+    assert await places.carry_out(step) == []
+    record = read_record(places.data(INVENTORY)["record"])
+    assert record == PassRecord(
+        step.desired.digest, 7.0, 1, ("Secret a/a waits for Secret metrics-client of the root namespace",)
+    )
+    places.put(Ref("Secret", "key", "metrics-client"), {"tls.crt": "Y2VydA==", "tls.key": "a2V5"})
+    assert await places.carry_out(step) == []
+    assert places.tenant.objects[manifests.path_of(ref)]["data"] == {"tls.crt": "Y2VydA==", "tls.key": "a2V5"}
+    assert "a2V5" not in json.dumps(places.data(INVENTORY))
+
+
+async def test_without_a_credential_nothing_is_written() -> None:
+    places = FakePlaces()
+    places.put(Ref("Secret", "key", "operator-client"), {})
+    assert await places.carry_out(settle()) == ["CredentialUnusable"]
+    assert INVENTORY.path not in places.super.objects
+
+
+def copy(digest: str) -> CopyKubeconfig:
+    return CopyKubeconfig(SOURCE, "config", COPY, digest, {"a": "b"})
+
+
+async def test_the_kubeconfig_that_was_judged_is_copied() -> None:
+    places = FakePlaces()
+    assert await places.carry_out(copy(digest_of(TEXT.encode()))) == []
+    assert places.data(COPY) == {"admin-kubeconfig": encoded(TEXT)}
+
+
+@pytest.mark.parametrize("data", [{"config": encoded("other")}, {}])
+async def test_another_kubeconfig_is_not_copied(data: Object) -> None:
+    places = FakePlaces()
+    places.put(SOURCE, data)
+    assert await places.carry_out(copy(digest_of(TEXT.encode()))) == ["SourceChanged"]
+    assert COPY.path not in places.super.objects
