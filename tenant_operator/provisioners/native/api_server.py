@@ -110,7 +110,8 @@ def deployment(control_plane: ControlPlane, inputs: ManifestInputs, datastore: D
 def has_signer(control_plane: ControlPlane) -> bool:
     """Without vc-signer a rotation of service account keys restarts the API server and ends tokens.
 
-    Kubernetes 1.33 asks signers by an older protocol (externaljwt/v1alpha1), which vc-signer does not serve.
+    Kubernetes 1.33 with a signer serves no /openid/v1/jwks ("no public key getter provided"), by which others
+    verify tokens: its API server signs by itself, with the same key.
     """
     return control_plane.release.images.signer != "" and control_plane.release.version >= _SIGNER_SINCE
 

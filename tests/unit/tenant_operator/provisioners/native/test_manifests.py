@@ -185,7 +185,7 @@ def test_without_a_signer_a_new_account_key_restarts() -> None:
 def test_the_signer_is_enabled_where_it_is_alpha(
     version: tuple[int, int, int], emulated: str, has_signer: bool, gates: list[str]
 ) -> None:
-    """1.33 has an older protocol: its API server signs by itself, with the same key."""
+    """With a signer 1.33 publishes no keys: its API server signs by itself, with the same key."""
     found = manifests(control_plane(release=release_of(version), emulated_version=emulated))
     pod = named(found, "Deployment", "apiserver")["spec"]["template"]["spec"]
     arguments = pod["containers"][0]["args"]
