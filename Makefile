@@ -12,7 +12,7 @@ BIN := $(VENV)/bin
 REGISTRY ?=
 # What packages install: the byte path compiled.
 TREE := build/tree
-PACKAGES := tenancy ruleset ruletrace daemonkit bridge_api guest_agent kata_bridge kubectl_vc kubeproxy_ext dnsconfig dns_webhook syncer vc_signer vnagent vcnode
+PACKAGES := tenancy ruleset ruletrace daemonkit bridge_api guest_agent kata_bridge kubectl_vc kubeproxy_ext dnsconfig dns_webhook syncer tenant_operator vc_signer vnagent vcnode
 SOURCES := $(PACKAGES) devkit vcnode_demo tests packaging setup.py
 
 # CI sets it. A ring that cannot run fails, and so does a case that is not found, or a skip that

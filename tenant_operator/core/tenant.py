@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The plan for one VirtualCluster."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
+from tenancy import keys
 from tenancy import names as tenancy_names
 from tenant_operator.core import availability, defaults, native, versions
 from tenant_operator.core.conditions import ConditionStatus, ConditionType, Finding, fails, unknown
@@ -19,6 +20,7 @@ from tenant_operator.core.versions import VersionPlan
 from tenant_operator.core.workloads import workloads
 from tenant_operator.life import requests, sleep
 from tenant_operator.life.deletion import FINALIZER
+from tenant_operator.life.requests import Requests
 from tenant_operator.life.sleep import SleepDecision
 from tenant_operator.model import names
 from tenant_operator.model.cluster_version import Release
@@ -68,7 +70,7 @@ def plan(observed: Observed, settings: Settings) -> TenantPlan:
     made = _with_versions(
         _completed(builder, observed, control_plane, settings, certificates), found, resolved.release
     )
-    return _with_sleep(_with_findings(made, builder.findings), rest, asked.problems)
+    return _with_sleep(_with_findings(made, builder.findings), rest, (*asked.problems, *_unserved(asked)))
 
 
 def _with_findings(made: TenantPlan, others: Sequence[Finding]) -> TenantPlan:
@@ -91,6 +93,20 @@ def _with_versions(made: TenantPlan, found: VersionPlan, target: Release) -> Ten
         kubernetes_version=target.kubernetes_version if found.is_complete and is_running else None,
         upgrade=found.upgrade,
     )
+
+
+def _unserved(asked: Requests) -> Iterator[SpecProblem]:
+    """Requests that this version does not serve: who asks is not left to wait."""
+    found = {f"{keys.ROTATE_PREFIX}{what}" for what in asked.rotations if what != "certificates"}
+    found |= {keys.BACKUP_REQUESTED} if asked.backup else set()
+    found |= {keys.RESTORE_REQUESTED} if asked.restore else set()
+    for key in sorted(found):
+        yield SpecProblem(
+            f"metadata.annotations[{key}]",
+            "NotSupported",
+            "this version of vc-operator does not serve the request",
+            "remove the annotation",
+        )
 
 
 def _volumes(observed: Observed) -> list[Ref]:

@@ -34,7 +34,7 @@ from tenant_operator.edge.tenant_defaults import apply_defaults
 from tenant_operator.metrics import OperatorMetrics
 from tenant_operator.model import names
 from tenant_operator.model.objects import Object, Ref, ref_of
-from tenant_operator.pki import issuing, rotating
+from tenant_operator.pki import first_keys, issuing
 from tenant_operator.pki.facts import digest_of
 from tenant_operator.pki.issuing import IssuedPair
 from tenant_operator.provisioners.imported.adoption import kubeconfig_copy
@@ -212,24 +212,23 @@ class Executor:
         found = await self._super.get(ref)
         data = {} if found is None else found.get("data") or {}
         try:
-            certificate, key = (base64.b64decode(data[name]) for name in ("tls.crt", "tls.key"))
+            return issuing.signing_pair({key: base64.b64decode(value) for key, value in data.items()})
         except (KeyError, ValueError):
             raise StepFailedError(
                 "AuthorityMissing", f"{ref} has no usable tls.crt and tls.key; restore it from a backup"
             ) from None
-        return IssuedPair(certificate, key)
 
 
 def _generated(step: GenerateKeys) -> Object:
     """The first key of service accounts, or of encryption at rest."""
     _, namespace, name = step.secret
     if name == names.SERVICE_ACCOUNT_KEYS:
-        data, annotations = rotating.new_service_account_keys()
+        data, annotations = first_keys.new_service_account_keys()
         # For API servers without vc-signer.
         public = next(value for key, value in data.items() if key.endswith(".pub"))
         data["verify.pem"] = public
     else:
-        data, annotations = rotating.new_encryption_config()
+        data, annotations = first_keys.new_encryption_config()
     return issuing.secret_of(namespace, name, data, step.labels, annotations)
 
 

@@ -9,7 +9,7 @@ wants it now.
 
 import datetime as dt
 import zoneinfo
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
@@ -18,7 +18,7 @@ from tenant_operator.life import cron
 from tenant_operator.life.requests import Requests, text_of, time_of
 from tenant_operator.model.objects import Ref
 from tenant_operator.model.problem import SpecProblem
-from tenant_operator.model.virtual_cluster import RotationStatus, SleepSchedule, VirtualCluster
+from tenant_operator.model.virtual_cluster import SleepSchedule, VirtualCluster
 
 # As the schema of the VirtualCluster.
 MAX_SCHEDULES = 16
@@ -183,37 +183,4 @@ def _asleep_message(
     return (
         f"VirtualCluster {meta.namespace}/{meta.name} has slept since {since} by {why}. "
         f"What wakes it: {wakes}`kubectl vc wake {meta.name}`. It keeps {kept}{more}"
-    )
-
-
-class DueTask(msgspec.Struct, frozen=True):
-    """What fell due while a tenant slept: `what` is a certificate's Secret, a rotation or a backup.
-
-    `is_before_start`: it is done before the first pod starts; else before the first request is served.
-    """
-
-    kind: str
-    what: str
-    is_before_start: bool
-
-
-def due_at_wake(
-    due_certificates: Mapping[str, float],
-    rotations: Iterable[RotationStatus],
-    backup: str,
-    now_s: float,
-) -> tuple[DueTask, ...]:
-    """What is done at a wake before the first request, in order.
-
-    - Certificates first, as programs read them at their start. `due_certificates` has the time from which
-      each is to be renewed, by its Secret; those that are due first come first.
-    - Rotations that a sleep interrupted, or that were asked for meanwhile: a phase is over once running
-      programs have been asked.
-    - A backup that was asked for, once the store serves and before anyone changes it.
-    """
-    certificates = sorted((at_s, name) for name, at_s in due_certificates.items() if at_s <= now_s)
-    return (
-        *(DueTask("Certificate", name, is_before_start=True) for _, name in certificates),
-        *(DueTask("Rotation", each.what, is_before_start=False) for each in rotations),
-        *((DueTask("Backup", backup, is_before_start=False),) if backup else ()),
     )

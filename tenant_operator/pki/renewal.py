@@ -96,14 +96,6 @@ def due_at(leaf: CertificateFacts, authority: CertificateFacts | None = None) ->
     return leaf.not_after - (leaf.not_after - leaf.not_before) / 3
 
 
-def can_wait(secret: SecretFacts | None, now: float) -> bool:
-    """Whether a certificate that is due can be used until the next one is registered with all who verify
-    it."""
-    if secret is None or secret.certificate is None or not secret.is_as_written:
-        return False
-    return now < secret.certificate.not_after
-
-
 def authority_problem(
     ref: Ref, secret: SecretFacts | None, signed: Iterable[Ref], now: float, request: str = ""
 ) -> AuthorityProblem | None:
@@ -137,29 +129,6 @@ def authority_problem(
     if now >= own.not_after:
         return AuthorityProblem(
             AuthorityReason.EXPIRED, f"{ref} expired at {_text(own.not_after)}. {remedy} to replace it."
-        )
-    return None
-
-
-def keys_problem(
-    ref: Ref, what: str, secret: SecretFacts | None, request: str, *, is_provisioned: bool
-) -> AuthorityProblem | None:
-    """The same for keys without a certificate. `is_provisioned`: they may have been used already."""
-    last = "" if secret is None else secret.annotations.get(keys.ROTATION_TOKEN, "")
-    if request and request != last:
-        return None
-    remedy = (
-        f"Restore it from a backup, or annotate the VirtualCluster {keys.ROTATE_PREFIX}{what}=<any new value>"
-    )
-    lost = "what this one signed is refused then, and what it encrypted cannot be read"
-    if secret is None and is_provisioned:
-        return AuthorityProblem(
-            AuthorityReason.KEYS_MISSING, f"{ref} is missing. {remedy} to make another one: {lost}."
-        )
-    if secret is not None and not secret.is_as_written:
-        return AuthorityProblem(
-            AuthorityReason.KEYS_CHANGED,
-            f"{ref} is not as vc-operator wrote it. {remedy} to replace it: {lost}.",
         )
     return None
 

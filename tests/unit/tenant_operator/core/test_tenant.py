@@ -257,3 +257,11 @@ def test_kept_volumes_keep_what_opens_them() -> None:
         claim,
         Ref("Secret", key, "encryption-config"),
     }
+
+
+def test_request_that_is_not_served_is_a_condition() -> None:
+    world = made()
+    world.cluster["metadata"].setdefault("annotations", {})["vcnode.io/rotate-cluster-ca"] = "now"
+    world.run()
+    found = {each["type"]: each.get("message", "") for each in world.cluster["status"]["conditions"]}
+    assert "metadata.annotations[vcnode.io/rotate-cluster-ca]: this version" in found["Sleeping"]

@@ -8,12 +8,11 @@ import pytest
 from tenancy import keys
 from tenant_operator.life import requests, sleep
 from tenant_operator.life.requests import Requests
-from tenant_operator.life.sleep import DueTask, SleepDecision
+from tenant_operator.life.sleep import SleepDecision
 from tenant_operator.model.objects import Ref
 from tenant_operator.model.virtual_cluster import (
     ImportRef,
     Meta,
-    RotationStatus,
     SleepSchedule,
     SleepSpec,
     SleepStatus,
@@ -112,7 +111,7 @@ def test_a_wake_holds_until_the_next_sleep_is_due() -> None:
     assert decide(tenant(OFFICE), "2026-11-30T20:00+01:00", **asked).is_asleep
 
 
-def test_a_schedule_without_a_wake_sleeps_until_a_person_wakes_it() -> None:
+def test_schedule_without_a_wake_sleeps_until_woken() -> None:
     schedule = SleepSchedule("0 20 * * *")
     found = decide(tenant(schedule), "2026-11-30T21:00Z")
     assert (found.is_asleep, found.next_change_at_s) == (True, None)
@@ -213,16 +212,3 @@ def test_a_request_by_an_annotation_decides() -> None:
     now_s = seconds("2026-11-30T08:00Z")
     asked = requests.read({keys.SLEEP_REQUESTED_AT: "2026-11-30T07:00:00Z"}, now_s)
     assert sleep.decide(tenant(), asked, now_s).is_asleep
-
-
-def test_what_fell_due_asleep_is_done_in_order() -> None:
-    certificates = {"apiserver-serving": 50.0, "etcd-server": 20.0, "cluster-ca": 900.0}
-    rotations = [RotationStatus("service-account-keys", "t", "Trusted"), RotationStatus("cluster-ca", "t")]
-    assert sleep.due_at_wake(certificates, rotations, "nightly", 100.0) == (
-        DueTask("Certificate", "etcd-server", is_before_start=True),
-        DueTask("Certificate", "apiserver-serving", is_before_start=True),
-        DueTask("Rotation", "service-account-keys", is_before_start=False),
-        DueTask("Rotation", "cluster-ca", is_before_start=False),
-        DueTask("Backup", "nightly", is_before_start=False),
-    )
-    assert sleep.due_at_wake({}, [], "", 100.0) == ()

@@ -89,22 +89,6 @@ def test_a_leaf_that_ends_with_its_authority_stays() -> None:
     assert renewal.due_at(last) < AUTHORITY.not_after
 
 
-@pytest.mark.parametrize(
-    ("found", "now", "expected"),
-    [
-        (SECRET, NOW, True),
-        (SECRET, NOW + 366 * DAY, False),
-        (None, NOW, False),
-        (secret(digests={}), NOW, False),
-        (secret(certificates={}), NOW, False),
-    ],
-)
-def test_what_is_of_use_until_the_next_is_registered(
-    found: SecretFacts | None, now: float, expected: bool
-) -> None:
-    assert renewal.can_wait(found, now) is expected
-
-
 def problem(reason: AuthorityReason, text: str) -> AuthorityProblem:
     remedy = (
         "Restore it from a backup, or annotate the VirtualCluster vcnode.io/rotate-cluster-ca=<any new value>"
