@@ -70,7 +70,9 @@ def plan(observed: Observed, settings: Settings) -> TenantPlan:
     made = _with_versions(
         _completed(builder, observed, control_plane, settings, certificates), found, resolved.release
     )
-    return _with_sleep(_with_findings(made, builder.findings), rest, (*asked.problems, *_unserved(asked)))
+    return _with_sleep(
+        _with_findings(made, builder.findings), rest, (*asked.problems, *_not_supported(asked))
+    )
 
 
 def _with_findings(made: TenantPlan, others: Sequence[Finding]) -> TenantPlan:
@@ -95,7 +97,7 @@ def _with_versions(made: TenantPlan, found: VersionPlan, target: Release) -> Ten
     )
 
 
-def _unserved(asked: Requests) -> Iterator[SpecProblem]:
+def _not_supported(asked: Requests) -> Iterator[SpecProblem]:
     """Requests that this version does not serve: who asks is not left to wait."""
     found = {f"{keys.ROTATE_PREFIX}{what}" for what in asked.rotations if what != "certificates"}
     found |= {keys.BACKUP_REQUESTED} if asked.backup else set()

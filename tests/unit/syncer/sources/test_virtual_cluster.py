@@ -114,7 +114,7 @@ def test_a_virtual_cluster_describes_its_tenant() -> None:
     ("text", "expected"),
     [("", ""), ("0a1b", "0a1b"), ("f" * 64, "f" * 64), ("f" * 65, ""), ("0A", ""), ("a b", "")],
 )
-def test_the_token_of_a_restore_is_read_if_a_condition_can_name_it(text: str, expected: str) -> None:
+def test_token_of_a_restore_is_read_if_a_condition_can_name_it(text: str, expected: str) -> None:
     annotations = {"vcnode.io/hold-deletions": text, "vcnode.io/release-held": "abc"}
     found = cluster_of(tenant_of(virtual_cluster(annotations, key="k"), secret(kubeconfig()), SUPER))
     assert (found.restored, found.release) == (expected, "abc")

@@ -75,7 +75,7 @@ async def test_what_lists_lack_is_judged_together() -> None:
     assert all(tenant.ask(*ITEMS))
 
 
-async def test_a_restore_holds_a_single_loss_until_its_token_is_released() -> None:
+async def test_restore_holds_one_loss_until_its_token_is_released() -> None:
     tenant = _JudgedTenant()
     tenant.judge.end_first_patrol()
     tenant.tenant = TenantCluster("red", "tenants", "one", "vc-1", restored="abc")
