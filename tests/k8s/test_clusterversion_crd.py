@@ -18,7 +18,7 @@ _PATH = f"/apis/{virtual_clusters.GROUP}/clusterversions"
 _IMAGES = {"apiServer": "apiserver:v1.34.4", "controllerManager": "kcm:v1.34.4", "etcd": "etcd:v3.7.3"}
 _LEAST: JsonObject = {"kubernetesVersion": "1.34.4", "images": _IMAGES}
 _SIZES = {
-    "apiServer": {"replicas": 1, "cpu": "100m", "memory": "320Mi", "goGC": 40, "goMemoryLimit": "140MiB"},
+    "apiServer": {"replicas": 1, "cpu": "100m", "memory": "320Mi", "goGC": 40, "goMemoryLimit": "200MiB"},
     "controllerManager": {
         "replicas": 1,
         "cpu": "20m",
