@@ -68,7 +68,8 @@ class SuperClusterWriter:
             "kind": "DeleteOptions",
             "apiVersion": "v1",
             "preconditions": {"uid": uid},
-            "propagationPolicy": "Background",
+            # A Deployment stays until its pods have ended: what they use is removed after it.
+            "propagationPolicy": "Foreground" if ref.kind == "Deployment" else "Background",
         }
         try:
             await self._write("DELETE", ref.path, body, {})

@@ -143,7 +143,7 @@ def next_step(facts: DeletionFacts, now_s: float) -> DeletionStep:
             step = _waiting_for(stage, objects)
         else:
             continue
-        removed += [(ref, each.uid) for ref, each in objects.items() if not each.is_ending]
+        removed += [(ref, each.uid) for ref, each in _first(objects).items() if not each.is_ending]
         late = late or step
         if elapsed_s < stage.limit_s:
             break
@@ -164,6 +164,13 @@ def _objects_of(stage: _Stage, facts: DeletionFacts) -> dict[Ref, OwnedObject]:
         return {Ref("Namespace", "", name): each for name, each in sorted(facts.tenant_namespaces.items())}
     keeps = _keeps_volumes(facts)
     return {ref: each for ref, each in sorted(facts.objects.items()) if _stage_of(ref, keeps=keeps) is stage}
+
+
+def _first(objects: Mapping[Ref, OwnedObject]) -> Mapping[Ref, OwnedObject]:
+    """Without the store, as long as a program that uses it is there: it would not end without it."""
+    if not any(ref.kind == "Deployment" for ref in objects):
+        return objects
+    return {ref: each for ref, each in objects.items() if ref.kind != "StatefulSet"}
 
 
 def _stage_of(ref: Ref, *, keeps: bool) -> _Stage | None:

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Build the programs of the k8s ring from their Go modules, once, into a cache.
 
-    python3 tests/k8s/build.py [--cache DIR] [--conformance]
+    python3 tests/k8s/build.py [--cache DIR] [--conformance] [--older]
 
 Prints one line a component. A second run finds the binaries and ends at once. Needs nothing but
 the standard library and a Go compiler. Exit 1 when something cannot be built. What is built, and
@@ -172,18 +172,23 @@ COMPONENTS = (
         ldflags=_kubernetes_ldflags(KUBE_PROXY_VERSION),
     ),
     Component(
+        "prometheus",
+        {name: f"github.com/prometheus/prometheus/cmd/{name}" for name in ("promtool", "prometheus")},
+        # Without the clients of clouds, which are a third of promtool, and without assets of web pages.
+        tags="remove_all_sd,enable_kubernetes_sd",
+    ),
+)
+
+# The minor version before, between which and the current one control planes are upgraded. It takes five
+# minutes to build, and tests that can use it do so where it is built.
+OLDER = (
+    Component(
         "kubernetes-1.33",
         {
             f"{name}{OLDER_SUFFIX}": f"k8s.io/kubernetes/cmd/{name}"
             for name in ("kube-apiserver", "kube-controller-manager")
         },
         ldflags=_kubernetes_ldflags(OLDER_KUBERNETES_VERSION),
-    ),
-    Component(
-        "prometheus",
-        {name: f"github.com/prometheus/prometheus/cmd/{name}" for name in ("promtool", "prometheus")},
-        # Without the clients of clouds, which are a third of promtool, and without assets of web pages.
-        tags="remove_all_sd,enable_kubernetes_sd",
     ),
 )
 
@@ -239,14 +244,24 @@ def find_binaries(
     return Binaries(paths), missing
 
 
+def has_older() -> bool:
+    """Whether the minor version before is built."""
+    return bool(find_binaries(DEFAULT_CACHE, go_version() or "", OLDER)[0].paths)
+
+
 def main() -> int:
     """Build what is missing; the exit code says whether everything is there now."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--cache", type=Path, default=DEFAULT_CACHE)
     parser.add_argument("--conformance", action="store_true", help="also Kubernetes' own end-to-end tests")
+    parser.add_argument("--older", action="store_true", help="also the minor version of Kubernetes before")
     arguments = parser.parse_args()
     cache: Path = arguments.cache
-    components = (*COMPONENTS, *(CONFORMANCE if arguments.conformance else ()))
+    components = (
+        *COMPONENTS,
+        *(CONFORMANCE if arguments.conformance else ()),
+        *(OLDER if arguments.older else ()),
+    )
     version = go_version()
     if version is None:
         return _fail("no Go compiler: `go env GOVERSION` does not run")

@@ -13,6 +13,7 @@ from functools import partial
 import pytest
 
 from devkit.pki import Authority
+from tests.k8s import build
 from tests.k8s.build import Binaries
 from tests.k8s.ring import network, traces
 from tests.k8s.ring.api import TlsEndpoint
@@ -79,9 +80,9 @@ class SignedPlane:
         ]
 
 
-@pytest.fixture(scope="module", params=[False, True], ids=["newest", "older"])
+@pytest.fixture(scope="module", params=[False, True] if build.has_older() else [False])
 def plane(k8s_binaries: Binaries, request: pytest.FixtureRequest) -> Iterator[SignedPlane]:
-    """API servers of both minor versions between which control planes are upgraded."""
+    """API servers of the newest minor version, and of the one before where it is built."""
     with ExitStack() as stack:
         directory, prefix = traces.open_directory(stack)
         control, other = (

@@ -17,7 +17,8 @@ from tests.k8s import build
 from tests.unit.tenant_operator.control_planes import INPUTS, control_plane, release_of
 
 _AUDIT = {"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": [{"level": "Metadata"}]}
-_VERSIONS = {(1, 33, 13): build.OLDER_SUFFIX, (1, 34, 4): ""}
+# The older one where it is built: `build.py --older`.
+_VERSIONS = {(1, 34, 4): "", **({(1, 33, 13): build.OLDER_SUFFIX} if build.has_older() else {})}
 _DATASTORES = ("etcd", "kine-sqlite", "kine-postgresql", "shared-etcd")
 _FLAG = re.compile(r"^\s+(?:-\w, )?--([\w-]+)", re.MULTILINE)
 

@@ -54,4 +54,5 @@ def find(cache: Path) -> tuple[build.Binaries, list[str]]:
     binaries, unbuilt = build.find_binaries(cache, version)
     if unbuilt:
         lacks.append(f"{', '.join(unbuilt)} not built: run python3 tests/k8s/build.py")
-    return binaries, lacks
+    older, _ = build.find_binaries(cache, version, build.OLDER)
+    return build.Binaries(binaries.paths | older.paths), lacks
