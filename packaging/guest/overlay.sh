@@ -25,8 +25,8 @@ for package in daemonkit ruleset bridge_api guest_agent; do
     (cd "$top/$package" && find . -name '*.py' -print0) |
         (cd "$top/$package" && xargs -0 tar cf - --) | tar xf - -C "$tree/$package"
 done
-# Of daemonkit four modules, and of bridge_api those without grpcio.
-find "$tree/daemonkit" -mindepth 1 -maxdepth 1 ! -name __init__.py ! -name http2.py ! -name logs.py ! -name protobuf.py ! -name version.py -exec rm -rf {} +
+# Of daemonkit five modules, and of bridge_api those without grpcio.
+find "$tree/daemonkit" -mindepth 1 -maxdepth 1 ! -name __init__.py ! -name http2.py ! -name library_logs.py ! -name logs.py ! -name protobuf.py ! -name version.py -exec rm -rf {} +
 rm "$tree/bridge_api/client.py" "$tree/bridge_api/rpc.py" "$tree/bridge_api/session.py"
 
 cat >"$root/usr/bin/vcnode-guest-agent" <<'LAUNCHER'
