@@ -132,7 +132,7 @@ def marked(manifest: Object, control_plane: ControlPlane) -> Object:
         names.ETCD: control_plane.etcd_release,
         names.CONTROLLER_MANAGER: control_plane.controller_release,
     }.get(name) or control_plane.release
-    emulated = "" if name == names.ETCD else emulated_by(release, control_plane.emulated_version)
+    emulated = "" if name == names.ETCD else rules.emulated_by(release, control_plane.emulated_version)
     metadata = manifest["metadata"]
     annotations = {
         **metadata.get("annotations", {}),
@@ -140,11 +140,6 @@ def marked(manifest: Object, control_plane: ControlPlane) -> Object:
         keys.EMULATED_VERSION: emulated,
     }
     return {**manifest, "metadata": {**metadata, "annotations": annotations}}
-
-
-def emulated_by(release: Release, emulated: str) -> str:
-    """What a program of this release emulates: nothing, where that is its own version."""
-    return "" if emulated == f"{release.version[0]}.{release.version[1]}" else emulated
 
 
 def applied_versions(observed: Observed, key: str) -> AppliedVersions:

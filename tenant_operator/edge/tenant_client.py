@@ -5,16 +5,13 @@ import base64
 from collections.abc import Callable
 from pathlib import Path
 
-import msgspec
-
 from daemonkit.kube import kubeconfig
 from daemonkit.kube.kubeconfig import Access, KubeconfigError
 from tenant_operator.defaults.kinds import KINDS
 from tenant_operator.edge.surroundings import ApiClient
+from tenant_operator.edge.tenant_api import TenantApi
 from tenant_operator.model import names
-from tenant_operator.model.objects import OPERATOR, Object
-
-_MAX_ANSWER_BYTES = 4 << 20
+from tenant_operator.model.objects import Object
 
 
 class TenantClientError(Exception):
@@ -36,17 +33,12 @@ async def apply_all(
     """Server-side apply of each, in their order. Raises ApiError and UnreachableError for the first that
     fails."""
     client = open_client(access)
+    api = TenantApi(client)
     try:
         for manifest in manifests:
             metadata = manifest["metadata"]
             resource = KINDS[manifest["apiVersion"], manifest["kind"]]
-            await client.request(
-                "PATCH",
-                resource.path(metadata.get("namespace"), metadata["name"]),
-                {"fieldManager": OPERATOR, "force": "true"},
-                msgspec.json.encode(manifest),
-                content_type="application/apply-patch+yaml",
-                limit_bytes=_MAX_ANSWER_BYTES,
-            )
+            path = resource.path(metadata.get("namespace"), metadata["name"])
+            await api.apply(path, manifest, forces=True)
     finally:
         await client.close()

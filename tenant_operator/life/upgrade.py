@@ -272,7 +272,7 @@ def _component_step(
     if name == "etcd" and target.datastore.type != "etcd":
         return after  # kine goes with the API server, and a shared etcd is not ours
     was: AppliedVersion = getattr(applied, name)
-    emulated = "" if name == "etcd" else _emulated_by(target, after.emulated_version)
+    emulated = "" if name == "etcd" else emulated_by(target, after.emulated_version)
     is_applied = (was.version, was.emulated_version) == (target.name, emulated)
     if is_applied and was.is_settled:
         return after
@@ -317,7 +317,8 @@ def _emulated(upgrade: UpgradeStatus | None, releases: Mapping[str, Release], ap
     return f"{before.version[0]}.{before.version[1]}"
 
 
-def _emulated_by(release: Release, emulated: str) -> str:
+def emulated_by(release: Release, emulated: str) -> str:
+    """What a program of this release emulates: nothing, where that is its own minor version."""
     return emulated if emulated and _minor_of(emulated) != release.version[:2] else ""
 
 
