@@ -72,7 +72,7 @@ class OperatorConfiguration:
         NAMESPACE, minimum_length=1, doc="namespace of ConfigMaps and Secrets that ClusterVersions name"
     )
     leader_election: LeaderElectionConfig | None = setting(
-        None, doc="replicas, of which one works; without it one process, alone"
+        None, doc="Lease by which one of several replicas works; without it a single process works"
     )
     status: StatusConfig = field(default_factory=StatusConfig)
     logging: LoggingConfig = field(default_factory=LoggingConfig)
