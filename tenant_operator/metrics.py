@@ -5,6 +5,16 @@ from daemonkit import tasks
 from daemonkit.kube import oversized_objects
 from daemonkit.metrics import Registry
 
+FAILURE_CAUSES = (
+    "unreachable",
+    "unauthorized",
+    "forbidden",
+    "notFound",
+    "conflict",
+    "throttled",
+    "server",
+    "refused",
+)
 _SECONDS = (0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0)
 
 
@@ -28,6 +38,8 @@ class OperatorMetrics:
             "Steps that failed and are tried again, by cause.",
             ("cause",),
         )
+        for cause in FAILURE_CAUSES:
+            self.failures.labels(cause)
         self.ready_seconds = registry.histogram(
             "vcnode_tenantoperator_ready_seconds",
             "From the creation of a VirtualCluster to its first condition Ready.",

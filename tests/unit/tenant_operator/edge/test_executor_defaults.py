@@ -6,6 +6,7 @@ import json
 import msgspec
 import pytest
 
+from daemonkit.kube.client import UnreachableError
 from daemonkit.kube.kubeconfig import Access
 from tenant_operator.core.observed import Observed
 from tenant_operator.core.steps import CopyKubeconfig, SettleDefaults
@@ -22,7 +23,7 @@ from tenant_operator.pki.facts import digest_of
 from tests.unit.tenant_operator.core.worlds import virtual_cluster
 from tests.unit.tenant_operator.defaults import manifests
 from tests.unit.tenant_operator.defaults.manifests import config_map, desired
-from tests.unit.tenant_operator.edge.test_tenant_defaults import FakeTenantServer
+from tests.unit.tenant_operator.edge.test_tenant_defaults import FakeTenantServer, refusal
 from tests.unit.tenant_operator.provisioners.imported.secrets_of_others import encoded, kubeconfig
 
 pytestmark = pytest.mark.asyncio
@@ -54,6 +55,7 @@ class FakePlaces:
         self.put(Ref("Secret", "key", "operator-client"), {"kubeconfig": encoded(TEXT)})
         self.put(SOURCE, {"config": encoded(TEXT)})
         self.servers: list[str] = []
+        self.metrics = OperatorMetrics()
 
     def put(self, ref: Ref, data: Object) -> None:
         metadata = {"name": ref.name, "namespace": ref.namespace, "uid": "u", "resourceVersion": "1"}
@@ -66,7 +68,7 @@ class FakePlaces:
     async def carry_out(self, step: SettleDefaults | CopyKubeconfig) -> list[str]:
         """Returns the reasons of failures."""
         writer = SuperClusterWriter(self.super, lambda: True)  # type: ignore[arg-type]
-        executor = Executor(writer, OperatorMetrics(), lambda: 7.0, self.open_tenant)
+        executor = Executor(writer, self.metrics, lambda: 7.0, self.open_tenant)
         cluster = msgspec.convert(virtual_cluster(), VirtualCluster)
         failures, _ = await executor.carry_out(Observed(cluster, {}, {}, 7.0), [step])
         return [each.reason for each in failures]
@@ -133,3 +135,14 @@ async def test_another_kubeconfig_is_not_copied(data: Object) -> None:
     places.put(SOURCE, data)
     assert await places.carry_out(copy(digest_of(TEXT.encode()))) == ["SourceChanged"]
     assert COPY.path not in places.super.objects
+
+
+@pytest.mark.parametrize("code", [0, *range(400, 432), *range(500, 505)])
+async def test_each_cause_has_a_series_before_its_first_failure(code: int) -> None:
+    """`increase()` misses an event that its series comes with. 0: the super cluster is not reached."""
+    places = FakePlaces()
+    error = refusal(code, "Refused", "no") if code else UnreachableError("no")
+    places.super.refuse = lambda _method, _path: error
+    before = [labels for labels, _ in places.metrics.failures.snapshot().series]
+    assert len(await places.carry_out(settle())) == 1
+    assert [labels for labels, _ in places.metrics.failures.snapshot().series] == before
