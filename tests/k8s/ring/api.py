@@ -6,6 +6,7 @@ from __future__ import annotations
 import http.client
 import json
 import re
+import socket
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -45,12 +46,19 @@ class TlsEndpoint:
         Raises:
             OSError: no connection, or the handshake failed.
         """
-        plain = self.namespace.connect(self.address, self.port, timeout_s=timeout_s)
+        # Wrapped before it is connected: of a connection that was reset, wrap_socket loses the descriptor.
+        made = self.context().wrap_socket(
+            self.namespace.socket(socket.AF_INET, socket.SOCK_STREAM),
+            server_hostname=self.server_name or self.address,
+        )
         try:
-            return self.context().wrap_socket(plain, server_hostname=self.server_name or self.address)
+            made.settimeout(timeout_s)
+            made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            made.connect((self.address, self.port))
         except OSError:
-            plain.close()
+            made.close()
             raise
+        return made
 
     def exchange(self, head: bytes, *, timeout_s: float = 20.0) -> bytes:
         """Send bytes as they are and return every byte of the one reply to them."""
