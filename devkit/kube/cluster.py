@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from daemonkit.kube.resources import CONFIG_MAPS, NAMESPACES, PODS, SERVICES, Resource
-from devkit.kube import managed_fields, patches, pod_rules, size_rules, token_requests
+from devkit.kube import managed_fields, patches, pod_rules, server_side_apply, size_rules, token_requests
 from devkit.kube.service_addresses import ServiceAddresses
 from devkit.kube.storage import (
     MODIFIED,
@@ -145,6 +145,46 @@ class Cluster:
             raise invalid(resource, name, "metadata.uid: Invalid value: field is immutable")
         return self._store(resource, old, value, subresource, manager)
 
+    def apply(
+        self,
+        resource: Resource,
+        namespace: str,
+        name: str,
+        body: bytes,
+        manager: str,
+        *,
+        is_forced: bool = False,
+        subresource: str = "",
+    ) -> tuple[Object, bool]:
+        """Server-side apply. Returns the object, and whether it was made."""
+        if not manager:
+            raise StatusError(422, "Invalid", "fieldManager: Required value: is required for apply patch")
+        config = server_side_apply.parsed(body)
+        metadata = config["metadata"]
+        if (metadata.get("name", name), metadata.get("namespace", namespace)) != (name, namespace):
+            raise StatusError(400, "BadRequest", "the name of the object does not match the name on the URL")
+        metadata["name"] = name
+        if resource.is_namespaced:
+            metadata["namespace"] = namespace
+        found = self.storage.peek(resource, namespace, name)
+        old = None if found is None else copied(found)
+        expected, version = metadata.pop("uid", None), metadata.pop("resourceVersion", None)
+        if old is None:
+            if expected:
+                why = f"uid mismatch: the provided object specified uid {expected}, and there is none"
+                raise conflict(resource, name, why)
+            if version or subresource:
+                raise not_found(resource, name)
+            return self.create(
+                resource, server_side_apply.applied(None, config, manager, is_forced=True)
+            ), True
+        if expected not in (None, "", old["metadata"]["uid"]):
+            raise invalid(resource, name, "metadata.uid: Invalid value: field is immutable")
+        if version not in (None, "", old["metadata"]["resourceVersion"]):
+            raise conflict(resource, name, MODIFIED)
+        value = server_side_apply.applied(old, config, manager, is_forced=is_forced, subresource=subresource)
+        return self._store(resource, old, value, subresource, "", is_applied=True), False
+
     def delete(self, resource: Resource, namespace: str, name: str, options: Object | None = None) -> Object:
         """Remove an object, or begin to; `options` are DeleteOptions."""
         old = self.storage.get(resource, namespace, name)
@@ -195,9 +235,17 @@ class Cluster:
     # ---- the rules
 
     def _store(
-        self, resource: Resource, old: Object, value: Object, subresource: str, manager: str
+        self,
+        resource: Resource,
+        old: Object,
+        value: Object,
+        subresource: str,
+        manager: str,
+        *,
+        is_applied: bool = False,
     ) -> Object:
         metadata, was = value["metadata"], old["metadata"]
+        managed = metadata.get("managedFields") if is_applied else was.get("managedFields")
         if metadata.get("resourceVersion") not in (None, "", was["resourceVersion"]):
             raise conflict(resource, was["name"], MODIFIED)
         if self.settings is None:
@@ -224,8 +272,8 @@ class Cluster:
         if is_deleting and not metadata.get("finalizers") and was.get("deletionGracePeriodSeconds") == 0:
             self._remove(resource, old)
             return new
-        if "managedFields" in was:
-            metadata["managedFields"] = was["managedFields"]
+        if managed is not None:
+            new["metadata"] = metadata = metadata | {"managedFields": managed}
         if new == old:
             return old
         if manager:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from devkit.kube import size_rules
+from devkit.kube import server_side_apply, size_rules
 from devkit.kube import wire as wire
 from devkit.kube.cluster import Cluster
 from devkit.kube.storage import Object, Selection, StatusError
@@ -46,6 +46,17 @@ def carry_out(
             items = cluster.delete_all(selection, _delete_options(query, body))
             metadata = {"resourceVersion": str(cluster.storage.revision)}
             return 200, wire.typed(resource, "List") | {"metadata": metadata, "items": items}
+        case "patch" if content_type.startswith(server_side_apply.CONTENT_TYPE):
+            value, is_new = cluster.apply(
+                resource,
+                namespace,
+                name,
+                body,
+                query.get("fieldManager", ""),
+                is_forced=query.get("force") == "true",
+                subresource=target.subresource,
+            )
+            return 201 if is_new else 200, value
         case "patch":
             return 200, cluster.patch(
                 resource, namespace, name, target.subresource, content_type, body, manager

@@ -13,7 +13,7 @@ import pytest
 from tests.k8s.ring.cluster import Ring
 
 _ROOT = Path(__file__).resolve().parents[2]
-_CONTRACTS = ("test_contract.py", "test_contract_of_writes.py")
+_CONTRACTS = ("test_contract.py", "test_contract_of_writes.py", "test_contract_of_applies.py")
 _TIMEOUT_S = 180.0
 
 
