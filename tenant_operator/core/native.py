@@ -76,6 +76,19 @@ def service_addresses(observed: Observed, control_plane: ControlPlane) -> tuple[
     return tuple(each for each in spec.get("clusterIPs") or () if each and each != "None")
 
 
+def manifest_inputs(observed: Observed, control_plane: ControlPlane, settings: Settings) -> ManifestInputs:
+    """What manifests need of objects that are there, and of the configuration."""
+    return ManifestInputs(
+        service_addresses=service_addresses(observed, control_plane),
+        digests=credentials.digests(observed, control_plane),
+        vn_agent_port=settings.vn_agent_port,
+        node_cidrs=settings.node_cidrs,
+        operator_namespace=settings.namespace,
+        has_started_store=_has_started_store(observed, control_plane),
+        store_members=_store_members(observed, control_plane),
+    )
+
+
 def stages(
     builder: PlanBuilder,
     observed: Observed,
@@ -90,15 +103,7 @@ def stages(
     if not claim(builder, observed, control_plane):
         return None
     addresses = service_addresses(observed, control_plane)
-    inputs = ManifestInputs(
-        service_addresses=addresses,
-        digests=credentials.digests(observed, control_plane),
-        vn_agent_port=settings.vn_agent_port,
-        node_cidrs=settings.node_cidrs,
-        operator_namespace=settings.namespace,
-        has_started_store=_has_started_store(observed, control_plane),
-        store_members=_store_members(observed, control_plane),
-    )
+    inputs = manifest_inputs(observed, control_plane, settings)
     datastore = datastore_of(control_plane, inputs)
     if datastore.problem:
         builder.wait(datastore.problem)

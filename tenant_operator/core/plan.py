@@ -10,7 +10,7 @@ from tenant_operator.core.probes import TenantProbe
 from tenant_operator.core.steps import OperatorStep
 from tenant_operator.defaults.desired import ManifestFile
 from tenant_operator.model.objects import Object
-from tenant_operator.model.virtual_cluster import SleepStatus, UpgradeStatus
+from tenant_operator.model.virtual_cluster import BackupStatus, SleepStatus, UpgradeStatus
 
 
 class Settings(msgspec.Struct, frozen=True):
@@ -47,6 +47,7 @@ class TenantPlan(msgspec.Struct, frozen=True):
     kubernetes_version: str | None = None
     sleep: SleepStatus | None = None
     upgrade: UpgradeStatus | None = None
+    backups: tuple[BackupStatus, ...] | None = None
 
 
 class PlanBuilder:

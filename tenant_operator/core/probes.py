@@ -64,4 +64,16 @@ class SourceProbe(msgspec.Struct, frozen=True):
         return "import"
 
 
-TenantProbe = ReadyzProbe | SyncerProbe | NodesProbe | NamespacesProbe | SourceProbe
+class JobLogProbe(msgspec.Struct, frozen=True):
+    """The log of container `verify` of the pod by which a Job of this UID is complete: the facts have its
+    `text`, and the `uid` of the Job."""
+
+    job: Ref
+    uid: str
+
+    @property
+    def name(self) -> str:
+        return "job-log"
+
+
+TenantProbe = ReadyzProbe | SyncerProbe | NodesProbe | NamespacesProbe | SourceProbe | JobLogProbe

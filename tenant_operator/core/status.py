@@ -31,6 +31,7 @@ def status_patch(observed: Observed, plan: TenantPlan, failures: tuple[Failed, .
         endpoint=before.endpoint if plan.endpoint is None else plan.endpoint,
         cluster_version=before.cluster_version if plan.cluster_version is None else plan.cluster_version,
         sleep=plan.sleep,
+        backups=before.backups if plan.backups is None else list(plan.backups),
         upgrade=before.upgrade if plan.upgrade is None else plan.upgrade,
         previous_cluster_version=plan.upgrade.from_ if plan.upgrade is not None else "",
         kubernetes_version=(

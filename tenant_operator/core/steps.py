@@ -101,6 +101,14 @@ class CopyKubeconfig(msgspec.Struct, frozen=True):
     labels: dict[str, str]
 
 
+class CopySecret(msgspec.Struct, frozen=True):
+    """Write the data of one Secret into another, whatever that has now. A plan never has the data."""
+
+    source: Ref
+    target: Ref
+    labels: dict[str, str]
+
+
 OperatorStep = (
     Apply
     | ClaimNamespace
@@ -112,4 +120,5 @@ OperatorStep = (
     | ApplyDefaults
     | SettleDefaults
     | CopyKubeconfig
+    | CopySecret
 )

@@ -7,7 +7,7 @@ import msgspec
 
 from tenancy import keys
 from tenancy import names as tenancy_names
-from tenant_operator.core import availability, defaults, native, versions
+from tenant_operator.core import availability, backups, defaults, native, versions
 from tenant_operator.core.conditions import ConditionStatus, ConditionType, Finding, fails, unknown
 from tenant_operator.core.deletion import deletion
 from tenant_operator.core.imported import plan_imported
@@ -67,9 +67,12 @@ def plan(observed: Observed, settings: Settings) -> TenantPlan:
     certificates = native.stages(builder, observed, control_plane, settings, asked)
     if rest.next_change_at_s is not None:
         builder.look_again(max(rest.next_change_at_s - observed.now_s, 1.0))
+    inputs = native.manifest_inputs(observed, control_plane, settings)
+    saved = backups.settle(builder, observed, control_plane, inputs, asked.backup)
     made = _with_versions(
         _completed(builder, observed, control_plane, settings, certificates), found, resolved.release
     )
+    made = msgspec.structs.replace(made, backups=saved)
     return _with_sleep(
         _with_findings(made, builder.findings), rest, (*asked.problems, *_not_supported(asked))
     )
@@ -100,7 +103,6 @@ def _with_versions(made: TenantPlan, found: VersionPlan, target: Release) -> Ten
 def _not_supported(asked: Requests) -> Iterator[SpecProblem]:
     """Requests that this version does not serve: who asks is not left to wait."""
     found = {f"{keys.ROTATE_PREFIX}{what}" for what in asked.rotations if what != "certificates"}
-    found |= {keys.BACKUP_REQUESTED} if asked.backup else set()
     found |= {keys.RESTORE_REQUESTED} if asked.restore else set()
     for key in sorted(found):
         yield SpecProblem(

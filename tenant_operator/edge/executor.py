@@ -14,6 +14,7 @@ from tenant_operator.core.steps import (
     ApplyDefaults,
     ClaimNamespace,
     CopyKubeconfig,
+    CopySecret,
     GenerateKeys,
     IssueAuthority,
     IssueLeaf,
@@ -121,6 +122,8 @@ class Executor:
                 return await self._settle_defaults(step)
             case CopyKubeconfig():
                 return await self._copy_kubeconfig(step)
+            case CopySecret():
+                return await self._copy_secret(step)
 
     async def _claim(self, manifest: Object) -> Object:
         """Make the root namespace. Where one is there, it must be this VirtualCluster's."""
@@ -201,6 +204,15 @@ class Executor:
             raise StepFailedError("SourceChanged", f"{step.source} has changed meanwhile and is read again")
         return await self._super.apply(kubeconfig_copy(step.digest, step.target.namespace, step.labels, text))
 
+    async def _copy_secret(self, step: CopySecret) -> Object:
+        source = await self._super.get(step.source)
+        if source is None:
+            raise StepFailedError("SecretMissing", f"{step.source} does not exist")
+        metadata = {"name": step.target.name, "namespace": step.target.namespace, "labels": step.labels}
+        return await self._super.apply(
+            {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": source.get("data") or {}}
+        )
+
     async def _access(self, credential: Ref) -> Access:
         try:
             key = names.SYNCER_CLIENT if credential.name == names.SYNCER_CLIENT else names.KUBECONFIG_KEY
@@ -244,7 +256,7 @@ def _ref_of(step: OperatorStep, here: Ref) -> Ref:
             return spec.ref
         case GenerateKeys(secret):
             return secret
-        case SettleDefaults() | CopyKubeconfig():
+        case SettleDefaults() | CopyKubeconfig() | CopySecret():
             return step.target
         case PatchCluster() | ApplyDefaults():
             return here

@@ -14,6 +14,7 @@ from daemonkit.kube.resources import ListMeta, MetadataOnly
 from tenancy import keys
 from tenant_operator.core.observed import ProbeResult
 from tenant_operator.core.probes import (
+    JobLogProbe,
     NamespacesProbe,
     NodesProbe,
     ReadyzProbe,
@@ -22,6 +23,7 @@ from tenant_operator.core.probes import (
     TenantProbe,
 )
 from tenant_operator.edge.imported_probe import ask_source
+from tenant_operator.edge.job_log import job_log
 from tenant_operator.edge.requests import SuperClusterWriter
 from tenant_operator.edge.surroundings import ApiClient, OperatorSurroundings
 from tenant_operator.model.objects import Object, Ref
@@ -62,6 +64,8 @@ class Prober:
                         return await self._nodes(probe, now)
                     case NamespacesProbe():
                         return await self._namespaces(probe, now)
+                    case JobLogProbe():
+                        return await job_log(self._client, probe, now)
                     case SourceProbe():
                         return await ask_source(
                             self._super, self._client.server, self._outside.open_tenant, probe, now

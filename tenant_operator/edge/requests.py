@@ -68,8 +68,8 @@ class SuperClusterWriter:
             "kind": "DeleteOptions",
             "apiVersion": "v1",
             "preconditions": {"uid": uid},
-            # A Deployment stays until its pods have ended: what they use is removed after it.
-            "propagationPolicy": "Foreground" if ref.kind == "Deployment" else "Background",
+            # These stay until their pods have ended: what they use is removed after them.
+            "propagationPolicy": "Foreground" if ref.kind in ("Deployment", "Job") else "Background",
         }
         try:
             await self._write("DELETE", ref.path, body, {})

@@ -17,13 +17,14 @@ from tenant_operator.core import live as parsing
 from tenant_operator.core.live import LiveObject
 from tenant_operator.core.observed import Observed, ProbeResult
 from tenant_operator.core.plan import Settings, TenantPlan
-from tenant_operator.core.probes import NamespacesProbe, SourceProbe
+from tenant_operator.core.probes import JobLogProbe, NamespacesProbe, SourceProbe
 from tenant_operator.core.status import status_patch
 from tenant_operator.core.steps import (
     Apply,
     ApplyDefaults,
     ClaimNamespace,
     CopyKubeconfig,
+    CopySecret,
     GenerateKeys,
     IssueAuthority,
     IssueLeaf,
@@ -72,6 +73,7 @@ class FakeWorld:
     pass_problems: tuple[str, ...] = ()
     source: ProbeResult | None = None
     defaults: dict[str, tuple[ManifestFile, ...]] = field(default_factory=dict)
+    report: str = '{"hash":7,"revision":1119,"totalKey":208,"totalSize":614400,"version":"3.7.0"}'
     _versions: Any = field(default_factory=lambda: itertools.count(100))
 
     def observed(self) -> Observed:
@@ -119,6 +121,11 @@ class FakeWorld:
                 self.probes[probe.name] = msgspec.structs.replace(self.source, at=self.now_s)
                 news |= before is None or before.facts != self.source.facts
                 continue
+            if isinstance(probe, JobLogProbe):
+                facts = {"uid": probe.uid, "text": self.report}
+                self.probes[probe.name] = ProbeResult(is_ok=True, at=self.now_s, facts=facts)
+                news |= before is None or before.facts != facts
+                continue
             facts = dict(self.super_namespaces) if isinstance(probe, NamespacesProbe) else {}
             news |= before is None or not before.is_ok or before.facts != facts
             self.probes[probe.name] = ProbeResult(is_ok=not facts, at=self.now_s, facts=facts)
@@ -138,6 +145,10 @@ class FakeWorld:
                 }
                 is_changed |= value.get("status") != status
                 value["status"] = status
+            elif ref.kind == "Job" and "status" not in value:
+                end = {"type": "Complete", "status": "True", "lastTransitionTime": "2027-01-15T08:00:00Z"}
+                value["status"] = {"conditions": [end]}
+                is_changed = True
             elif ref.name == names.API_SERVER_SERVICE and "clusterIPs" not in value["spec"]:
                 value["spec"] |= {"clusterIP": "10.96.0.9", "clusterIPs": ["10.96.0.9"]}
                 is_changed = True
@@ -182,6 +193,9 @@ class FakeWorld:
                 self._apply(self.settled(step))
             case CopyKubeconfig(_, _, target, digest, labels):
                 self._apply(kubeconfig_copy(digest, target.namespace, labels, b"text"))
+            case CopySecret(source, target, labels):
+                data = {key: base64.b64decode(value) for key, value in self.objects[source]["data"].items()}
+                self._apply(issuing.secret_of(target.namespace, target.name, data, labels, {}))
 
     def settled(self, step: SettleDefaults) -> Object:
         """What a pass writes that applied all, or that had `pass_problems`."""
