@@ -126,12 +126,19 @@ def _with_sleep(made: TenantPlan, rest: SleepDecision, problems: Sequence[SpecPr
         reason, message = problem.reason, f"{problem.text}. {message}"
     findings = [*made.findings, Finding(ConditionType.SLEEPING, status, reason, message)]
     if rest.is_asleep:
-        at_rest = (ConditionType.READY, ConditionType.CONTROL_PLANE_AVAILABLE)
-        findings = [
-            fails(each.type, "Asleep", message) if each.type in at_rest else each for each in findings
-        ]
+        findings = [_at_rest(each, message) for each in findings]
     kept = SleepStatus(rest.since, rest.why) if rest.is_asleep else None
     return msgspec.structs.replace(made, findings=tuple(findings), sleep=kept)
+
+
+def _at_rest(finding: Finding, message: str) -> Finding:
+    """The condition of a tenant that sleeps. What would be asked of its API server is not known: what an
+    operator found before would be lost with its process."""
+    if finding.type in (ConditionType.READY, ConditionType.CONTROL_PLANE_AVAILABLE):
+        return fails(finding.type, "Asleep", message)
+    if finding.type in (ConditionType.SYNCER_ATTACHED, ConditionType.NODES_SERVING):
+        return unknown(finding.type, "Asleep", message)
+    return finding
 
 
 def _is_foreign(cluster: VirtualCluster) -> bool:

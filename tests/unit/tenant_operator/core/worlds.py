@@ -63,6 +63,7 @@ class FakeWorld:
 
     cluster: Object
     version: Object = field(default_factory=lambda: VERSION)
+    more_versions: tuple[Object, ...] = ()
     now_s: float = NOW
     objects: dict[Ref, Object] = field(default_factory=dict)
     probes: dict[str, ProbeResult] = field(default_factory=dict)
@@ -78,10 +79,10 @@ class FakeWorld:
 
     def observed(self) -> Observed:
         """What the operator sees."""
-        version = msgspec.convert(self.version, ClusterVersion)
+        versions = [msgspec.convert(each, ClusterVersion) for each in (self.version, *self.more_versions)]
         return Observed(
             msgspec.convert(self.cluster, VirtualCluster),
-            {version.metadata.name: version},
+            {each.metadata.name: each for each in versions},
             {ref: _live(ref, value) for ref, value in self.objects.items()},
             self.now_s,
             dict(self.probes),
