@@ -17,9 +17,14 @@ from tenant_operator.model.objects import Object
 from tenant_operator.model.pods import Files
 
 # Longer than the endpoints of its Service take to be known everywhere.
-_SHUTDOWN_DELAY_S = 5
+#
+# This is not `--shutdown-delay-duration`: with its first signal a kube-apiserver closes the connection to the
+# signer of tokens (kubernetes, pkg/serviceaccount/externaljwt/plugin), and answers 500 to each TokenRequest
+# for as long as it goes on serving. So the signal comes when nobody new is led here any more. What arrives on
+# open connections is answered 429 then, and clients send it again to another server.
+_ENDPOINTS_S = 5
 # Requests may take 60 s (--request-timeout).
-_GRACE_S = _SHUTDOWN_DELAY_S + 60 + 10
+_GRACE_S = _ENDPOINTS_S + 60 + 10
 _AUDIT = "audit.yaml"
 _AUTHENTICATION = "authentication.yaml"
 _HEALTH_RULES = "health.jsonl"
@@ -166,7 +171,7 @@ def _container(control_plane: ControlPlane, datastore: Datastore, mounts: list[O
             # tenant's webhook does to it.
             "livenessProbe": pods.probe("/livez/ping", port, scheme="HTTPS", period_s=10, failures=6),
         },
-    )
+    ) | {"lifecycle": {"preStop": {"sleep": {"seconds": _ENDPOINTS_S}}}}
 
 
 def _flags(control_plane: ControlPlane) -> dict[str, str]:
@@ -205,7 +210,6 @@ def _flags(control_plane: ControlPlane) -> dict[str, str]:
         "encryption-provider-config-automatic-reload": "true",
         "service-account-issuer": issuer,
         "service-account-jwks-uri": f"{issuer}/openid/v1/jwks",
-        "shutdown-delay-duration": f"{_SHUTDOWN_DELAY_S}s",
         "shutdown-send-retry-after": "true",
         # Counts of all kinds, and Status calls to etcd, that nobody asks for.
         "etcd-count-metric-poll-period": "0",
