@@ -283,7 +283,7 @@ def _documents(
     entry = f"vcnode ({release.version}) unstable; urgency=medium\n\n  * {_CHANGES}\n\n"
     trailer = f" -- {_MAINTAINER}  {_rfc_2822(release.made_at)}\n"
     (folder / "changelog.gz").write_bytes(gzip.compress((entry + trailer).encode(), 9, mtime=0))
-    exceptions = exceptions_of(package.name)
+    exceptions = exceptions_of(package)
     if exceptions:
         (folder / "overrides").write_text(exceptions)
     set_modes(folder)
@@ -293,13 +293,13 @@ def _documents(
         yield {"src": str(folder / "overrides"), "dst": f"/usr/share/lintian/overrides/{package.name}"}
 
 
-def exceptions_of(name: str) -> str:
+def exceptions_of(package: Package) -> str:
     """What `packaging/lintian.toml` excepts for this package, as lintian reads it."""
     entries = tomllib.loads((SOURCE / "packaging/lintian.toml").read_text())["exception"]
     return "".join(
-        f"# {each['reason']}\n{name}: {each['tag']} {each.get('context', '*')}\n"
+        f"# {each['reason']}\n{package.name}: {each['tag']} {each.get('context', '*')}\n"
         for each in entries
-        if name in each["packages"]
+        if package.name in each.get("packages", ()) or ("having" in each and getattr(package, each["having"]))
     )
 
 
