@@ -516,7 +516,7 @@ def _common_head(now: Current, user_agent: str) -> _Common:
     fields = {
         "Host": place.netloc,
         "User-Agent": user_agent,
-        "Accept": "application/json",
+        "Accept": "application/json, */*",
         "Accept-Encoding": "identity",
     }
     if now.token is not None:

@@ -7,45 +7,52 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from tenant_operator.core import rotations
 from tenant_operator.core.conditions import ConditionStatus, ConditionType, Finding
 from tenant_operator.core.live import LiveObject
 from tenant_operator.core.observed import Observed
 from tenant_operator.core.plan import PlanBuilder, Settings
-from tenant_operator.core.steps import GenerateKeys, IssueAuthority, IssueLeaf
+from tenant_operator.core.steps import GenerateKeys, IssueAuthority, IssueLeaf, OperatorStep, Rotate
 from tenant_operator.core.writes import apply_all, apply_if_needed
 from tenant_operator.life.requests import Requests
 from tenant_operator.model import names
 from tenant_operator.model.control_plane import ControlPlane
 from tenant_operator.model.objects import Object, Ref, ref_of
+from tenant_operator.model.virtual_cluster import RotationStatus
 from tenant_operator.pki import catalog
 from tenant_operator.pki.catalog import LeafSpec
-from tenant_operator.pki.facts import SecretFacts, bundle_of, data_digest, facts_of, secret_facts
-from tenant_operator.pki.renewal import (
-    AuthorityProblem,
-    AuthorityReason,
-    authority_problem,
-    certificates_condition,
-    due_at,
-    leaf_due,
+from tenant_operator.pki.facts import SecretFacts, bundle_of, data_digest, secret_facts
+from tenant_operator.pki.plan import (
+    KEY_SECRETS,
+    MakeAuthority,
+    MakeKeys,
+    MakeLeaf,
+    PkiInputs,
+    PkiStep,
+    RotateSecret,
+    plan_pki,
 )
+from tenant_operator.pki.renewal import AuthorityProblem, certificates_condition
+from tenant_operator.provisioners.native.api_server import has_signer
 
-GENERATED = (names.SERVICE_ACCOUNT_KEYS, names.ENCRYPTION_CONFIG)
-"""Secrets with a random key each."""
+SIGNER_TOKEN_S = 86400.0
+"""vc-signer's `--max-token-seconds`."""
+API_SERVER_TOKEN_S = 366 * 86400.0
 
 
 class CredentialState(msgspec.Struct):
     """What a plan found of certificates. `has_all`: all is there that workloads mount."""
 
-    problems: list[AuthorityProblem]
+    problems: tuple[AuthorityProblem, ...]
     leaves: dict[LeafSpec, SecretFacts | None]
+    rotations: tuple[RotationStatus, ...]
     has_all: bool = False
 
     def finding(self, now: float) -> Finding:
-        """The condition CertificatesValid."""
+        """The condition CertificatesValid. It names what rotates."""
         found = certificates_condition(self.leaves, {}, self.problems, now)
-        return Finding(
-            ConditionType.CERTIFICATES_VALID, ConditionStatus(found.status), found.reason, found.message
-        )
+        message = " ".join((found.message, *map(rotations.sentence, self.rotations)))
+        return Finding(ConditionType.CERTIFICATES_VALID, ConditionStatus(found.status), found.reason, message)
 
 
 def settle(
@@ -56,115 +63,95 @@ def settle(
     settings: Settings,
     requests: Requests,
 ) -> CredentialState:
-    """Make what is missing or due."""
+    """Make what is missing or due, and take the next steps of rotations."""
     specs = catalog.leaves(control_plane, addresses, ())
-    made = CredentialState([], {spec: _facts(observed.objects.get(spec.ref)) for spec in specs})
-    found = _authorities(builder, observed, control_plane, made, requests)
-    _keys(builder, observed, control_plane, made)
+    known = catalog.authorities(control_plane)
+    key = control_plane.key
+    found = {
+        spec.secret: live
+        for spec in known
+        if (live := observed.live("Secret", key, spec.secret)) is not None and "tls.crt" in live.certificates
+    }
+    cluster = found.get(names.CLUSTER_CA)
+    secrets = {
+        ref: secret_facts(live.metadata.annotations, live.digests, live.certificates)
+        for ref, live in observed.objects.items()
+        if ref.kind == "Secret"
+    }
+    plan = plan_pki(
+        PkiInputs(
+            key,
+            known,
+            specs,
+            secrets,
+            b"" if cluster is None else trusted(cluster),
+            requests.rotations,
+            rotations.answers(observed, key),
+            observed.now_s,
+            token_life_s(control_plane),
+            rotations.SUPPORTED,
+        )
+    )
+    made = CredentialState(plan.problems, {spec: secrets.get(spec.ref) for spec in specs}, plan.rotations)
+    issued = [each for each in plan.steps if not isinstance(each, RotateSecret)]
+    builder.steps += [_operator_step(each, observed, control_plane) for each in issued]
+    rotations.ask(builder, observed, plan.asks)
+    if not math.isinf(plan.due_at):
+        builder.look_again(max(plan.due_at - observed.now_s, 1.0))
     if made.problems:
         builder.wait(made.problems[0].message)
-    if len(found) < len(catalog.AUTHORITIES):
-        builder.wait(f"authorities of {control_plane.key}")
+    if len(found) < len(known):
+        builder.wait(f"authorities of {key}")
         return made
     bundles = authorities_map(control_plane, found, settings)
     apply_if_needed(builder, observed.objects.get(ref_of(bundles)), bundles)
-    _issue(builder, observed, control_plane, found, bundles["data"], made, requests)
-    leaf = observed.live("Secret", control_plane.key, names.API_SERVER_KUBELET_CLIENT)
+    leaf = observed.live("Secret", key, names.API_SERVER_KUBELET_CLIENT)
     if leaf is not None and "tls.crt" in leaf.certificates:
         for manifest in registration(control_plane, found[names.KUBELET_CLIENT_CA], leaf):
             apply_if_needed(builder, observed.objects.get(ref_of(manifest)), manifest)
     apply_all(builder, observed, client_list(observed, control_plane, made))
     missing = [spec for spec, secret in made.leaves.items() if secret is None]
     if missing:
-        builder.wait(f"Secret {control_plane.key}/{missing[0].secret}")
+        builder.wait(f"Secret {key}/{missing[0].secret}")
     # A pod that mounts a key which is lost would never start.
-    has_keys = all(observed.live("Secret", control_plane.key, name) is not None for name in GENERATED)
+    has_keys = all(observed.live("Secret", key, name) is not None for name in KEY_SECRETS)
     made.has_all = has_keys and not missing
+    if made.has_all and not issued:
+        # What the present keys sign is there before they change.
+        builder.steps += [
+            _operator_step(each, observed, control_plane)
+            for each in plan.steps
+            if isinstance(each, RotateSecret)
+        ]
     return made
 
 
-def _facts(live: LiveObject | None) -> SecretFacts | None:
-    if live is None:
-        return None
-    return secret_facts(live.metadata.annotations, live.digests, live.certificates)
+def token_life_s(control_plane: ControlPlane) -> float:
+    """How long a service account token may be valid at most.
+
+    vc-signer bounds all tokens. Without it, kube-apiserver gives pods tokens of a year, for programs which
+    read theirs once (--service-account-extend-token-expiration).
+    """
+    return SIGNER_TOKEN_S if has_signer(control_plane) else API_SERVER_TOKEN_S
 
 
-def _authorities(
-    builder: PlanBuilder,
-    observed: Observed,
-    control_plane: ControlPlane,
-    made: CredentialState,
-    requests: Requests,
-) -> Mapping[str, LiveObject]:
-    """The Secrets of the authorities that are there, by their names. One is made if it has signed nothing."""
-    found = {}
-    for spec in catalog.authorities(control_plane):
-        ref = Ref("Secret", control_plane.key, spec.secret)
+def _operator_step(step: PkiStep, observed: Observed, control_plane: ControlPlane) -> OperatorStep:
+    """The step as the edge takes it: with labels, and the version of the Secret that it replaces."""
+    labels = control_plane.labels
+
+    def version(ref: Ref) -> str:
         live = observed.objects.get(ref)
-        signed = [
-            leaf.ref
-            for leaf, secret in made.leaves.items()
-            if leaf.authority == spec.secret and secret is not None
-        ]
-        request = requests.rotations.get(spec.secret, "")
-        problem = authority_problem(ref, _facts(live), signed, observed.now_s, request)
-        if problem is not None:
-            made.problems.append(problem)
-        if live is not None and "tls.crt" in live.certificates:
-            found[spec.secret] = live
-        elif live is None and problem is None:
-            builder.steps.append(IssueAuthority(spec, control_plane.key, control_plane.labels))
-    return found
+        return "" if live is None else live.metadata.resource_version
 
-
-def _keys(
-    builder: PlanBuilder, observed: Observed, control_plane: ControlPlane, made: CredentialState
-) -> None:
-    """Make the keys that have no certificates; never again: what the first signed or encrypted is lost."""
-    is_first = observed.live("Deployment", control_plane.key, names.API_SERVER) is None
-    for name in GENERATED:
-        ref = Ref("Secret", control_plane.key, name)
-        if ref in observed.objects:
-            continue
-        if is_first:
-            builder.steps.append(GenerateKeys(ref, control_plane.labels))
-        else:
-            message = (
-                f"{ref} is missing. Restore it from a backup: without it "
-                f"{'no token is valid' if name == names.SERVICE_ACCOUNT_KEYS else 'no Secret can be read'}."
-            )
-            made.problems.append(AuthorityProblem(AuthorityReason.MISSING, message))
-
-
-def _issue(
-    builder: PlanBuilder,
-    observed: Observed,
-    control_plane: ControlPlane,
-    found: Mapping[str, LiveObject],
-    bundles: Mapping[str, str],
-    made: CredentialState,
-    requests: Requests,
-) -> None:
-    """Issue what is missing or due, if what signs it may be used."""
-    unusable = {problem.message.partition(" is ")[0] for problem in made.problems}
-    cluster_bundle = bundles[names.CLUSTER_BUNDLE].encode()
-    request = requests.rotations.get("certificates", "")
-    for spec, secret in made.leaves.items():
-        ref = Ref("Secret", control_plane.key, spec.authority)
-        if str(ref) in unusable:
-            continue
-        signer = facts_of(found[spec.authority].certificates["tls.crt"])
-        digest = catalog.spec_digest(spec, signer.spki_sha256, cluster_bundle)
-        if leaf_due(secret, digest, signer, observed.now_s, request) is not None:
-            live = observed.objects.get(spec.ref)
-            version = "" if live is None else live.metadata.resource_version
-            builder.steps.append(
-                IssueLeaf(spec, ref, control_plane.labels, digest, cluster_bundle, version, request)
-            )
-        elif secret is not None and secret.certificate is not None:
-            at = due_at(secret.certificate, signer)
-            if not math.isinf(at):
-                builder.look_again(max(at - observed.now_s, 1.0))
+    match step:
+        case MakeAuthority(spec, ref, annotations):
+            return IssueAuthority(spec, ref.namespace, labels, annotations, version(ref))
+        case MakeKeys(ref, annotations):
+            return GenerateKeys(ref, labels, annotations, version(ref))
+        case MakeLeaf(spec, authority, annotations, bundle):
+            return IssueLeaf(spec, authority, labels, annotations, bundle, version(spec.ref))
+        case RotateSecret():
+            return Rotate(step, labels)
 
 
 def authorities_map(

@@ -126,6 +126,7 @@ def stages(
         builder.wait(missing)
         return None
     made = credentials.settle(builder, observed, control_plane, addresses, settings, requests)
+    builder.rotations = made.rotations
     if made.has_all:
         _roll_out(builder, observed, control_plane, rest)
     return made.finding(observed.now_s)

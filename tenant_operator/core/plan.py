@@ -10,7 +10,7 @@ from tenant_operator.core.probes import TenantProbe
 from tenant_operator.core.steps import OperatorStep
 from tenant_operator.defaults.desired import ManifestFile
 from tenant_operator.model.objects import Object
-from tenant_operator.model.virtual_cluster import BackupStatus, SleepStatus, UpgradeStatus
+from tenant_operator.model.virtual_cluster import BackupStatus, RotationStatus, SleepStatus, UpgradeStatus
 
 
 class Settings(msgspec.Struct, frozen=True):
@@ -48,6 +48,7 @@ class TenantPlan(msgspec.Struct, frozen=True):
     sleep: SleepStatus | None = None
     upgrade: UpgradeStatus | None = None
     backups: tuple[BackupStatus, ...] | None = None
+    rotations: tuple[RotationStatus, ...] | None = None
 
 
 class PlanBuilder:
@@ -57,6 +58,7 @@ class PlanBuilder:
         self.steps: list[OperatorStep] = []
         self.probes: list[TenantProbe] = []
         self.findings: list[Finding] = []
+        self.rotations: tuple[RotationStatus, ...] | None = None
         self.waits_for = ""
         self.check_again_s: float | None = None
 

@@ -76,4 +76,21 @@ class JobLogProbe(msgspec.Struct, frozen=True):
         return "job-log"
 
 
-TenantProbe = ReadyzProbe | SyncerProbe | NodesProbe | NamespacesProbe | SourceProbe | JobLogProbe
+class RotationProbe(msgspec.Struct, frozen=True):
+    """Which of the keys in a Secret its consumers use, and by which they verify.
+
+    `version` is of the Secret: an answer from before its last step does not count. The facts have answers.
+    """
+
+    what: str
+    secret: Ref
+    version: str
+
+    @property
+    def name(self) -> str:
+        return f"rotation/{self.what}"
+
+
+TenantProbe = (
+    ReadyzProbe | SyncerProbe | NodesProbe | NamespacesProbe | SourceProbe | JobLogProbe | RotationProbe
+)

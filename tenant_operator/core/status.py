@@ -32,6 +32,7 @@ def status_patch(observed: Observed, plan: TenantPlan, failures: tuple[Failed, .
         cluster_version=before.cluster_version if plan.cluster_version is None else plan.cluster_version,
         sleep=plan.sleep,
         backups=before.backups if plan.backups is None else list(plan.backups),
+        rotations=before.rotations if plan.rotations is None else list(plan.rotations),
         upgrade=before.upgrade if plan.upgrade is None else plan.upgrade,
         previous_cluster_version=plan.upgrade.from_ if plan.upgrade is not None else "",
         kubernetes_version=(

@@ -8,6 +8,7 @@ from tenant_operator.defaults.inventory import Inventory
 from tenant_operator.defaults.record import PassRecord
 from tenant_operator.model.objects import Object, Ref
 from tenant_operator.pki.catalog import AuthoritySpec, LeafSpec
+from tenant_operator.pki.plan import RotateSecret
 
 
 class Apply(msgspec.Struct, frozen=True):
@@ -30,35 +31,49 @@ class Remove(msgspec.Struct, frozen=True):
 
 
 class IssueAuthority(msgspec.Struct, frozen=True):
-    """Make the key pair of an authority, in a Secret that does not exist."""
+    """Make the key pair of an authority, in a Secret with these annotations.
+
+    `version` is that of the Secret which is replaced, by a person's request; empty where there is none.
+    """
 
     spec: AuthoritySpec
     namespace: str
     labels: dict[str, str]
+    annotations: dict[str, str] = {}
+    version: str = ""
 
 
 class IssueLeaf(msgspec.Struct, frozen=True):
     """Issue a certificate into its Secret.
 
-    `digest` is of what it is issued for, `bundle_pem` what a kubeconfig trusts, `version` that of the
-    Secret which is
-    replaced; empty where there is none, `request` the token of a person's request.
+    `bundle_pem` is what a kubeconfig trusts, `version` that of the Secret which is replaced; empty where
+    there is none.
     """
 
     spec: LeafSpec
     authority: Ref
     labels: dict[str, str]
-    digest: str
+    annotations: dict[str, str]
     bundle_pem: bytes
     version: str = ""
-    request: str = ""
 
 
 class GenerateKeys(msgspec.Struct, frozen=True):
-    """Make a Secret with a random key, which does not exist: of service accounts, or for encryption at
-    rest."""
+    """Make a Secret with a random key: of service accounts, or for encryption at rest.
+
+    `version` as of `IssueAuthority`: what the replaced key signed or encrypted is lost.
+    """
 
     secret: Ref
+    labels: dict[str, str]
+    annotations: dict[str, str] = {}
+    version: str = ""
+
+
+class Rotate(msgspec.Struct, frozen=True):
+    """Take one step of a rotation, if the Secret is where the step begins."""
+
+    rotation: RotateSecret
     labels: dict[str, str]
 
 
@@ -116,6 +131,7 @@ OperatorStep = (
     | IssueAuthority
     | IssueLeaf
     | GenerateKeys
+    | Rotate
     | PatchCluster
     | ApplyDefaults
     | SettleDefaults

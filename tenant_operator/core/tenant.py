@@ -7,7 +7,7 @@ import msgspec
 
 from tenancy import keys
 from tenancy import names as tenancy_names
-from tenant_operator.core import availability, backups, defaults, native, versions
+from tenant_operator.core import availability, backups, defaults, native, rotations, versions
 from tenant_operator.core.conditions import ConditionStatus, ConditionType, Finding, fails, unknown
 from tenant_operator.core.deletion import deletion
 from tenant_operator.core.imported import plan_imported
@@ -32,6 +32,7 @@ from tenant_operator.model.resolve import control_plane_of
 from tenant_operator.model.virtual_cluster import SleepStatus, VirtualCluster
 from tenant_operator.pki.catalog import server_url
 from tenant_operator.pki.facts import digest_of
+from tenant_operator.pki.plan import ALL_CERTIFICATES
 
 # Of a tenant that is well, the parts that no watch shows are asked so often.
 _SETTLED_S = 600.0
@@ -102,7 +103,8 @@ def _with_versions(made: TenantPlan, found: VersionPlan, target: Release) -> Ten
 
 def _not_supported(asked: Requests) -> Iterator[SpecProblem]:
     """Requests that this version does not serve: who asks is not left to wait."""
-    found = {f"{keys.ROTATE_PREFIX}{what}" for what in asked.rotations if what != "certificates"}
+    supported = {ALL_CERTIFICATES, *rotations.SUPPORTED}
+    found = {f"{keys.ROTATE_PREFIX}{what}" for what in asked.rotations if what not in supported}
     found |= {keys.RESTORE_REQUESTED} if asked.restore else set()
     for key in sorted(found):
         yield SpecProblem(
@@ -211,6 +213,7 @@ def _completed(
         phase=RUNNING if is_served else PENDING,
         key=control_plane.key,
         endpoint=endpoint,
+        rotations=builder.rotations,
     )
 
 

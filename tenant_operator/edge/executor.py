@@ -21,6 +21,7 @@ from tenant_operator.core.steps import (
     OperatorStep,
     PatchCluster,
     Remove,
+    Rotate,
     SettleDefaults,
 )
 from tenant_operator.defaults.inventory import INVENTORY_KEY, write_inventory
@@ -35,9 +36,10 @@ from tenant_operator.edge.tenant_defaults import apply_defaults
 from tenant_operator.metrics import OperatorMetrics
 from tenant_operator.model import names
 from tenant_operator.model.objects import Object, Ref, ref_of
-from tenant_operator.pki import first_keys, issuing
+from tenant_operator.pki import issuing, rotating
 from tenant_operator.pki.facts import digest_of
 from tenant_operator.pki.issuing import IssuedPair
+from tenant_operator.pki.rotation import PLANS
 from tenant_operator.provisioners.imported.adoption import kubeconfig_copy
 
 _log = logs.get(__name__)
@@ -114,7 +116,9 @@ class Executor:
             case IssueLeaf():
                 return await self._issue_leaf(step, authorities)
             case GenerateKeys():
-                return await self._super.create(_generated(step))
+                return await self._write(_generated(step), step.version)
+            case Rotate():
+                return await self._rotate(step, authorities)
             case ApplyDefaults(credential, manifests):
                 await self._apply_defaults(credential, manifests)
                 return None
@@ -147,8 +151,8 @@ class Executor:
     ) -> Object | None:
         pair = issuing.new_authority(step.spec, self._wall())
         data = issuing.authority_data(pair)
-        manifest = issuing.secret_of(step.namespace, step.spec.secret, data, step.labels, {})
-        made = await self._super.create(manifest)
+        manifest = issuing.secret_of(step.namespace, step.spec.secret, data, step.labels, step.annotations)
+        made = await self._write(manifest, step.version)
         if made is not None:
             authorities[ref_of(manifest)] = pair
         return made
@@ -164,12 +168,40 @@ class Executor:
             spec.secret,
             issuing.leaf_data(spec, pair, step.bundle_pem),
             step.labels,
-            {keys.SPEC_DIGEST: step.digest} | ({keys.ROTATION_TOKEN: step.request} if step.request else {}),
+            step.annotations,
         )
-        if not step.version:
+        return await self._write(manifest, step.version)
+
+    async def _write(self, manifest: Object, version: str) -> Object | None:
+        """Create it, or replace this version of it; None if it was created by another meanwhile."""
+        if not version:
             return await self._super.create(manifest)
-        manifest["metadata"]["resourceVersion"] = step.version
+        manifest["metadata"]["resourceVersion"] = version
         return await self._super.replace(manifest)
+
+    async def _rotate(self, step: Rotate, authorities: dict[Ref, IssuedPair]) -> Object | None:
+        """The Secret's data is read for the step, and written at that version."""
+        rotation = step.rotation
+        ref = rotation.secret
+        found = await self._super.get(ref)
+        if found is None:
+            raise StepFailedError("SecretMissing", f"{ref} was deleted meanwhile")
+        made = rotating.rotate(
+            PLANS[rotation.what],
+            rotation.step,
+            _data(found),
+            found["metadata"].get("annotations") or {},
+            self._wall(),
+            request=rotation.request,
+            spec=rotation.spec,
+        )
+        # What it signs by is another one from now on.
+        authorities.pop(ref, None)
+        if made is None:
+            return found
+        data, annotations = made
+        manifest = issuing.secret_of(ref.namespace, ref.name, data, step.labels, annotations)
+        return await self._write(manifest, found["metadata"]["resourceVersion"])
 
     async def _apply_defaults(self, credential: Ref, manifests: tuple[Object, ...]) -> None:
         access = await self._access(credential)
@@ -222,26 +254,26 @@ class Executor:
 
     async def _authority(self, ref: Ref) -> IssuedPair:
         found = await self._super.get(ref)
-        data = {} if found is None else found.get("data") or {}
         try:
-            return issuing.signing_pair({key: base64.b64decode(value) for key, value in data.items()})
+            return issuing.signing_pair(_data(found or {}))
         except (KeyError, ValueError):
             raise StepFailedError(
                 "AuthorityMissing", f"{ref} has no usable tls.crt and tls.key; restore it from a backup"
             ) from None
 
 
+def _data(secret: Object) -> dict[str, bytes]:
+    return {key: base64.b64decode(value) for key, value in (secret.get("data") or {}).items()}
+
+
 def _generated(step: GenerateKeys) -> Object:
     """The first key of service accounts, or of encryption at rest."""
     _, namespace, name = step.secret
-    if name == names.SERVICE_ACCOUNT_KEYS:
-        data, annotations = first_keys.new_service_account_keys()
-        # For API servers without vc-signer.
-        public = next(value for key, value in data.items() if key.endswith(".pub"))
-        data["verify.pem"] = public
-    else:
-        data, annotations = first_keys.new_encryption_config()
-    return issuing.secret_of(namespace, name, data, step.labels, annotations)
+    is_of_tokens = name == names.SERVICE_ACCOUNT_KEYS
+    data, annotations = (
+        rotating.new_service_account_keys() if is_of_tokens else rotating.new_encryption_config()
+    )
+    return issuing.secret_of(namespace, name, data, step.labels, annotations | step.annotations)
 
 
 def _ref_of(step: OperatorStep, here: Ref) -> Ref:
@@ -256,6 +288,8 @@ def _ref_of(step: OperatorStep, here: Ref) -> Ref:
             return spec.ref
         case GenerateKeys(secret):
             return secret
+        case Rotate(rotation):
+            return rotation.secret
         case SettleDefaults() | CopyKubeconfig() | CopySecret():
             return step.target
         case PatchCluster() | ApplyDefaults():

@@ -18,6 +18,7 @@ from tenant_operator.core.probes import (
     NamespacesProbe,
     NodesProbe,
     ReadyzProbe,
+    RotationProbe,
     SourceProbe,
     SyncerProbe,
     TenantProbe,
@@ -25,6 +26,7 @@ from tenant_operator.core.probes import (
 from tenant_operator.edge.imported_probe import ask_source
 from tenant_operator.edge.job_log import job_log
 from tenant_operator.edge.requests import SuperClusterWriter
+from tenant_operator.edge.rotation_probe import RotationProber
 from tenant_operator.edge.surroundings import ApiClient, OperatorSurroundings
 from tenant_operator.model.objects import Object, Ref
 
@@ -49,6 +51,7 @@ class Prober:
         self._super = super_cluster
         self._client = client
         self._outside = outside
+        self._rotations = RotationProber(super_cluster, client, outside.open_tenant)
 
     async def run(self, probe: TenantProbe) -> ProbeResult:
         """Ask once. What fails is a result."""
@@ -66,6 +69,8 @@ class Prober:
                         return await self._namespaces(probe, now)
                     case JobLogProbe():
                         return await job_log(self._client, probe, now)
+                    case RotationProbe():
+                        return await self._rotations.ask(probe, now)
                     case SourceProbe():
                         return await ask_source(
                             self._super, self._client.server, self._outside.open_tenant, probe, now

@@ -7,6 +7,7 @@ seconds of a tenant's life.
 
 import base64
 import datetime as dt
+import hashlib
 import ipaddress
 import secrets
 from collections.abc import Mapping
@@ -51,6 +52,22 @@ def new_authority(spec: AuthoritySpec, now: float) -> IssuedPair:
     name = f"{spec.secret} {_key_identifier(key).hex()[:_NAME_DIGITS]}"
     certificate = _sign_authority(spec, name, key.public_key(), None, key, now, now + spec.days * _DAY_S)
     return IssuedPair(_pem(certificate), _key_pem(key))
+
+
+def certify_authority(spec: AuthoritySpec, new: IssuedPair, old: IssuedPair, now: float) -> bytes:
+    """A certificate (PEM) of the new authority's name and key, signed by the old one, to its end.
+
+    A server that shows it behind its own certificate is accepted by clients that have loaded the old
+    authority, as the pods of a tenant, which read theirs once.
+    """
+    from cryptography import x509
+
+    issuer = x509.load_pem_x509_certificate(old.certificate_pem)
+    subject = x509.load_pem_x509_certificate(new.certificate_pem)
+    key = _load_key(new.key_pem).public_key()
+    end = min(issuer.not_valid_after_utc, subject.not_valid_after_utc).timestamp()
+    name = _common_name(subject)
+    return _pem(_sign_authority(spec, name, key, issuer, _load_key(old.key_pem), now, end))
 
 
 def issue_pair(spec: LeafSpec, authority: IssuedPair, now: float) -> IssuedPair:
@@ -124,6 +141,18 @@ def signing_pair(data: Mapping[str, bytes]) -> IssuedPair:
     return IssuedPair(data["tls.crt"], data["tls.key"], data.get("chain.crt", b""))
 
 
+def can_sign(data: Mapping[str, bytes]) -> bool:
+    """Whether the key in an authority's Secret is that of its certificate."""
+    from cryptography import x509
+
+    try:
+        pair = signing_pair(data)
+        certificate = x509.load_pem_x509_certificate(pair.certificate_pem)
+        return _load_key(pair.key_pem).public_key() == certificate.public_key()
+    except (KeyError, ValueError):
+        return False
+
+
 def authority_data(pair: IssuedPair) -> Mapping[str, bytes]:
     """The data of an authority's Secret."""
     return {"tls.crt": pair.certificate_pem, "tls.key": pair.key_pem}
@@ -172,6 +201,12 @@ def service_account_key() -> IssuedPair:
     key = _new_key()
     public = key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
     return IssuedPair(public, _key_pem(key))
+
+
+def key_id(public_pem: bytes) -> str:
+    """A key's `kid` as kube-apiserver makes it: the SHA-256 of its SubjectPublicKeyInfo."""
+    der = base64.b64decode(b"".join(public_pem.splitlines()[1:-1]))
+    return base64.urlsafe_b64encode(hashlib.sha256(der).digest()).rstrip(b"=").decode("ascii")
 
 
 def encryption_key() -> str:

@@ -133,6 +133,29 @@ def authority_problem(
     return None
 
 
+def keys_problem(
+    ref: Ref, what: str, secret: SecretFacts | None, request: str, *, is_provisioned: bool
+) -> AuthorityProblem | None:
+    """The same for keys without a certificate. `is_provisioned`: they may have been used already."""
+    last = "" if secret is None else secret.annotations.get(keys.ROTATION_TOKEN, "")
+    if request and request != last:
+        return None
+    remedy = (
+        f"Restore it from a backup, or annotate the VirtualCluster {keys.ROTATE_PREFIX}{what}=<any new value>"
+    )
+    lost = "what this one signed is refused then, and what it encrypted cannot be read"
+    if secret is None and is_provisioned:
+        return AuthorityProblem(
+            AuthorityReason.KEYS_MISSING, f"{ref} is missing. {remedy} to make another one: {lost}."
+        )
+    if secret is not None and not secret.is_as_written:
+        return AuthorityProblem(
+            AuthorityReason.KEYS_CHANGED,
+            f"{ref} is not as vc-operator wrote it. {remedy} to replace it: {lost}.",
+        )
+    return None
+
+
 def certificates_condition(
     leaves: Mapping[LeafSpec, SecretFacts | None],
     served: Mapping[str, CertificateFacts],

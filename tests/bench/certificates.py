@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tenancy import keys
-from tenant_operator.pki import catalog, first_keys, issuing, renewal
+from tenant_operator.pki import catalog, issuing, renewal, rotating
 from tenant_operator.pki.facts import SecretFacts, facts_of
 from tests.unit.tenant_operator.pki import control_planes
 from tests.unit.tenant_operator.pki.control_planes import NOW
@@ -34,7 +34,7 @@ def _issue() -> tuple[Secrets, Secrets]:
         data = issuing.leaf_data(spec, issuing.issue_pair(spec, authority, NOW), bundle)
         issuing.secret_of(spec.namespace, spec.secret, data, plane.labels, {keys.SPEC_DIGEST: digest})
         leaves[spec.secret] = control_planes.kept(data, {keys.SPEC_DIGEST: digest})
-    for data, annotations in (first_keys.new_service_account_keys(), first_keys.new_encryption_config()):
+    for data, annotations in (rotating.new_service_account_keys(), rotating.new_encryption_config()):
         issuing.secret_of(plane.key, "keys", data, plane.labels, annotations)
     return {
         name: control_planes.kept(issuing.authority_data(pair), {}) for name, pair in pairs.items()

@@ -103,7 +103,8 @@ def test_deleted_key_is_a_condition(name: str) -> None:
     before = world.writes
     del world.objects[Ref("Secret", key, name)]
     world.run()
-    assert condition(world, ConditionType.CERTIFICATES_VALID) == ("False", "AuthorityMissing")
+    reason = "KeysMissing" if name in IRREPLACEABLE else "AuthorityMissing"
+    assert condition(world, ConditionType.CERTIFICATES_VALID) == ("False", reason)
     assert f"Secret {key}/{name}" in world.cluster["status"]["message"]
     assert world.writes == before
     assert world.cluster["status"]["phase"] == "Running"

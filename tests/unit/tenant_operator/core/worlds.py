@@ -14,10 +14,11 @@ import msgspec
 
 from tenancy import keys
 from tenant_operator.core import live as parsing
+from tenant_operator.core import rotations
 from tenant_operator.core.live import LiveObject
 from tenant_operator.core.observed import Observed, ProbeResult
 from tenant_operator.core.plan import Settings, TenantPlan
-from tenant_operator.core.probes import JobLogProbe, NamespacesProbe, SourceProbe
+from tenant_operator.core.probes import JobLogProbe, NamespacesProbe, RotationProbe, SourceProbe
 from tenant_operator.core.status import status_patch
 from tenant_operator.core.steps import (
     Apply,
@@ -31,6 +32,7 @@ from tenant_operator.core.steps import (
     OperatorStep,
     PatchCluster,
     Remove,
+    Rotate,
     SettleDefaults,
 )
 from tenant_operator.core.tenant import plan
@@ -42,7 +44,10 @@ from tenant_operator.model import names
 from tenant_operator.model.cluster_version import ClusterVersion
 from tenant_operator.model.objects import Object, Ref, ref_of
 from tenant_operator.model.virtual_cluster import VirtualCluster
-from tenant_operator.pki import issuing
+from tenant_operator.pki import issuing, rotating
+from tenant_operator.pki.facts import SecretFacts, secret_facts
+from tenant_operator.pki.plan import RotateSecret
+from tenant_operator.pki.rotation import PLANS, Asked, Consumer, ConsumerAnswer
 from tenant_operator.provisioners.imported.adoption import kubeconfig_copy
 
 NOW = 1_800_000_000.0
@@ -73,6 +78,7 @@ class FakeWorld:
     writes: int = 0
     pass_problems: tuple[str, ...] = ()
     source: ProbeResult | None = None
+    answers: dict[str, Asked] = field(default_factory=dict)
     defaults: dict[str, tuple[ManifestFile, ...]] = field(default_factory=dict)
     report: str = '{"hash":7,"revision":1119,"totalKey":208,"totalSize":614400,"version":"3.7.0"}'
     _versions: Any = field(default_factory=lambda: itertools.count(100))
@@ -127,10 +133,31 @@ class FakeWorld:
                 self.probes[probe.name] = ProbeResult(is_ok=True, at=self.now_s, facts=facts)
                 news |= before is None or before.facts != facts
                 continue
+            if isinstance(probe, RotationProbe):
+                asked = self.asked(probe.what)
+                facts = {rotations.VERSION: probe.version, rotations.ASKED: rotations.encode(asked)}
+                news |= before is None or before.facts != facts
+                self.probes[probe.name] = ProbeResult(is_ok=True, at=self.now_s, facts=facts)
+                continue
             facts = dict(self.super_namespaces) if isinstance(probe, NamespacesProbe) else {}
             news |= before is None or not before.is_ok or before.facts != facts
             self.probes[probe.name] = ProbeResult(is_ok=not facts, at=self.now_s, facts=facts)
         return self.make_ready() or news
+
+    def asked(self, what: str) -> Asked:
+        """What consumers answer: all have read what their Secrets have now. A test may put `answers`."""
+        if what in self.answers:
+            return self.answers[what]
+        trusts, uses = set[str](), set[str]()
+        for value in self.objects.values():
+            if value["kind"] == "Secret":
+                facts = _facts(value)
+                ids = facts.annotations.get(keys.KEY_IDS, "").split(",")
+                found = [facts.certificates.get(f"{each}.crt") for each in ("tls", "next", "previous")]
+                trusts |= {*ids, *(each.key_id for each in found if each is not None)}
+                uses |= {ids[0], *((found[0].key_id, found[0].authority_key_id) if found[0] else ())}
+        answer = ConsumerAnswer(frozenset(trusts), frozenset(uses))
+        return {consumer: {"0": answer} for consumer in Consumer}
 
     def make_ready(self) -> bool:
         """What controllers and kubelets do. Returns whether that changed an object."""
@@ -168,26 +195,27 @@ class FakeWorld:
                 self.cluster["metadata"] |= {
                     key: value for key, value in patch["metadata"].items() if key != "resourceVersion"
                 }
-            case IssueAuthority(spec, namespace, labels):
+            case IssueAuthority(spec, namespace, labels, annotations, version):
                 data = issuing.authority_data(issuing.new_authority(spec, self.now_s))
-                self._create(issuing.secret_of(namespace, spec.secret, data, labels, {}))
-            case IssueLeaf(spec, authority, labels, digest, bundle, version, request):
+                self._write(issuing.secret_of(namespace, spec.secret, data, labels, annotations), version)
+            case IssueLeaf(spec, authority, labels, annotations, bundle, version):
                 found = self.objects[authority]["data"]
                 signer = issuing.IssuedPair(
                     *(base64.b64decode(found[name]) for name in ("tls.crt", "tls.key"))
                 )
                 data = issuing.leaf_data(spec, issuing.issue_pair(spec, signer, self.now_s), bundle)
-                annotations = {keys.SPEC_DIGEST: digest}
-                if request:
-                    annotations[keys.ROTATION_TOKEN] = request
-                made = issuing.secret_of(spec.namespace, spec.secret, data, labels, annotations)
-                if version:
-                    assert self.objects[spec.ref]["metadata"]["resourceVersion"] == version
-                    del self.objects[spec.ref]
-                self._create(made)
-            case GenerateKeys(secret, labels):
-                data = {"key": b"random"}
-                self._create(issuing.secret_of(secret.namespace, secret.name, data, labels, {}))
+                self._write(
+                    issuing.secret_of(spec.namespace, spec.secret, data, labels, annotations), version
+                )
+            case GenerateKeys(secret, labels, annotations, version):
+                is_tokens = secret.name == names.SERVICE_ACCOUNT_KEYS
+                data, more = (
+                    rotating.new_service_account_keys() if is_tokens else rotating.new_encryption_config()
+                )
+                made = issuing.secret_of(secret.namespace, secret.name, data, labels, annotations | more)
+                self._write(made, version)
+            case Rotate(rotation, labels):
+                self.rotate(rotation, labels)
             case ApplyDefaults(_, manifests):
                 self.laid = list(manifests)
             case SettleDefaults():
@@ -207,6 +235,34 @@ class FakeWorld:
         data = {INVENTORY_KEY: write_inventory(inventory), RECORD_KEY: write_record(record)}
         metadata = {"name": step.target.name, "namespace": step.target.namespace, "labels": step.labels}
         return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
+
+    def rotate(self, rotation: RotateSecret, labels: dict[str, str]) -> None:
+        """One step of a rotation, as the edge takes it."""
+        ref = rotation.secret
+        found = rotating.rotate(
+            PLANS[rotation.what],
+            rotation.step,
+            self.data(ref),
+            self.objects[ref]["metadata"]["annotations"],
+            self.now_s,
+            request=rotation.request,
+            spec=rotation.spec,
+        )
+        if found is not None:
+            version = self.objects[ref]["metadata"]["resourceVersion"]
+            self._write(issuing.secret_of(ref.namespace, ref.name, found[0], labels, found[1]), version)
+
+    def data(self, secret: Ref) -> dict[str, bytes]:
+        """What is in a Secret."""
+        found = self.objects[secret]["data"]
+        return {key: base64.b64decode(value) for key, value in found.items()}
+
+    def _write(self, manifest: Object, version: str) -> None:
+        ref = ref_of(manifest)
+        if version:
+            assert self.objects[ref]["metadata"]["resourceVersion"] == version
+            del self.objects[ref]
+        self._create(manifest)
 
     def _remove(self, ref: Ref, uid: str) -> None:
         """A Namespace takes all that is in it."""
@@ -264,3 +320,8 @@ def _live(ref: Ref, value: Object) -> LiveObject:
     if ref.kind == "Secret":
         return parsing.parse_secret(raw)
     return parsing.parse_config_map(raw) if ref.kind == "ConfigMap" else parsing.parse_object(raw)
+
+
+def _facts(secret: Object) -> SecretFacts:
+    live = parsing.parse_secret(json.dumps(secret).encode())
+    return secret_facts(live.metadata.annotations, live.digests, live.certificates)

@@ -15,7 +15,7 @@ from tenancy import keys
 from tenant_operator.pki import catalog, facts, issuing
 from tenant_operator.pki.catalog import CertificateUsage
 from tests.unit.tenant_operator.pki import control_planes
-from tests.unit.tenant_operator.pki.control_planes import DAY, NOW
+from tests.unit.tenant_operator.pki.control_planes import DAY, NOW, accepts
 
 PLANE = control_planes.control_plane()
 AUTHORITIES, LEAVES = control_planes.issue_all(PLANE)
@@ -62,6 +62,24 @@ def test_a_leaf_ends_with_its_authority() -> None:
     late = NOW + 3649 * DAY
     pair = issuing.issue_pair(SPECS["apiserver-serving"], AUTHORITIES["cluster-ca"], late)
     assert facts.facts_of(pair.certificate_pem).not_after == NOW + 3650 * DAY
+
+
+def test_clients_of_the_old_authority_accept_new_servers() -> None:
+    """Pods have loaded their authority once, and a rotation restarts none of them."""
+    old = AUTHORITIES["cluster-ca"]
+    new = issuing.new_authority(CLUSTER, NOW + 10)
+    chain = issuing.certify_authority(CLUSTER, new, old, NOW + 10)
+    signing = issuing.IssuedPair(new.certificate_pem, new.key_pem, chain)
+    server = issuing.issue_pair(SPECS["apiserver-serving"], signing, NOW + 10)
+    client = issuing.issue_pair(SPECS["admin-kubeconfig"], signing, NOW + 10)
+    assert server.certificate_pem.count(b"BEGIN") == 2
+    assert client.certificate_pem.count(b"BEGIN") == 1
+    assert accepts(old.certificate_pem, CertificateUsage.SERVER, server)
+    assert accepts(new.certificate_pem, CertificateUsage.SERVER, server)
+    assert accepts(new.certificate_pem, CertificateUsage.CLIENT, client)
+    assert not accepts(old.certificate_pem, CertificateUsage.CLIENT, client)
+    alone = issuing.issue_pair(SPECS["apiserver-serving"], new, NOW + 10)
+    assert not accepts(old.certificate_pem, CertificateUsage.SERVER, alone)
 
 
 def test_a_kubeconfig_with_all_in_it() -> None:
@@ -141,6 +159,17 @@ def test_a_service_account_key() -> None:
     assert isinstance(private, ec.EllipticCurvePrivateKey)
     assert isinstance(private.curve, ec.SECP256R1)
     assert load_pem_public_key(pair.certificate_pem) == private.public_key()
+
+
+def test_a_key_has_the_id_that_the_api_server_expects() -> None:
+    """The name of its file is `KID.pub`: vc-signer refuses another."""
+    lines = (
+        b"-----BEGIN PUBLIC KEY-----",
+        b"MFkwEwYHKoZIzj0CAQYIKoZIzj0DAQcDQgAEaxfR8uEsQkf4vOblY6RA8ncDfYEt",
+        b"6zOg9KE5RdiYwpZP40Li/hp/m47n60p8D54WK84zV2sxXs7LtkBoN79R9Q==",
+        b"-----END PUBLIC KEY-----",
+    )
+    assert issuing.key_id(b"\n".join(lines) + b"\n") == "XNJS-wzokyQ2-vjM0QQJgbie5K1rn-niorfnGqyyfNM"
 
 
 def test_encryption_keys_are_32_random_bytes() -> None:

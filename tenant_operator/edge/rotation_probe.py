@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Asks the consumers of keys that rotate: each API server's pod, and what its tenant holds.
+
+One that does not answer is None among the answers, and the rotation waits for it by name. The tenant decides
+what it answers about its own objects; all that is read is bounded.
+"""
+
+import asyncio
+import dataclasses
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+import msgspec
+
+from daemonkit.kube.client import ApiError, UnreachableError
+from daemonkit.kube.kubeconfig import Access
+from tenant_operator.core import rotations
+from tenant_operator.core.observed import ProbeResult
+from tenant_operator.core.probes import RotationProbe
+from tenant_operator.edge import account_keys, tenant_client
+from tenant_operator.edge.control_plane_pods import ComponentPod, pods_of
+from tenant_operator.edge.requests import SuperClusterWriter
+from tenant_operator.edge.surroundings import ApiClient
+from tenant_operator.edge.tenant_client import TenantClientError
+from tenant_operator.model import names
+from tenant_operator.model.objects import Ref
+from tenant_operator.pki.rotation import Asked, Consumer, ConsumerAnswer
+
+Found = TypeVar("Found")
+
+# Of one consumer; all are asked at a time.
+_ANSWER_S = 4.0
+
+
+class RotationProber:
+    """`client` is of the super cluster, `open_tenant` opens one of a tenant's API server."""
+
+    def __init__(
+        self,
+        super_cluster: SuperClusterWriter,
+        client: ApiClient,
+        open_tenant: Callable[[Access], ApiClient],
+    ) -> None:
+        self._super = super_cluster
+        self._client = client
+        self._open_tenant = open_tenant
+
+    async def ask(self, probe: RotationProbe, now: float) -> ProbeResult:
+        """All that a rotation waits for, in one result. Raises ApiError and UnreachableError of the super
+        cluster."""
+        credential = Ref("Secret", probe.secret.namespace, names.OPERATOR_CLIENT)
+        try:
+            access = tenant_client.access_of(await self._super.get(credential))
+        except TenantClientError as error:
+            return ProbeResult(is_ok=False, at=now, detail=f"{credential}: {error}")
+        asked = await self._service_account_keys(probe, access)
+        facts = {rotations.VERSION: probe.version, rotations.ASKED: rotations.encode(asked)}
+        return ProbeResult(is_ok=True, at=now, facts=facts)
+
+    async def _service_account_keys(self, probe: RotationProbe, access: Access) -> Asked:
+        pods = await pods_of(self._client, probe.secret.namespace, names.API_SERVER)
+        servers, secrets = await asyncio.gather(
+            self._of_each(pods, access, account_keys.answer),
+            _one(self._with_client(access, account_keys.token_secrets)),
+        )
+        return {Consumer.API_SERVER: servers, Consumer.TOKEN_SECRETS: secrets}
+
+    async def _of_each(
+        self,
+        pods: tuple[ComponentPod, ...],
+        access: Access,
+        question: Callable[[ApiClient], Awaitable[ConsumerAnswer]],
+    ) -> dict[str, ConsumerAnswer | None]:
+        """The answer of each API server, by the name of its pod."""
+
+        async def one(pod: ComponentPod) -> ConsumerAnswer | None:
+            if not pod.address:
+                return None
+            own = dataclasses.replace(
+                access, server=pod.url(names.API_SERVER_PORT), server_name=names.API_SERVER_SERVICE
+            )
+            return await _one(self._with_client(own, question))
+
+        found = await asyncio.gather(*map(one, pods))
+        return {pod.name: answer for pod, answer in zip(pods, found, strict=True)}
+
+    async def _with_client(self, access: Access, question: Callable[[ApiClient], Awaitable[Found]]) -> Found:
+        client = self._open_tenant(access)
+        try:
+            return await question(client)
+        finally:
+            await client.close()
+
+
+async def _one(answer: Awaitable[Found]) -> Found | None:
+    """None for no answer: what it was is not the rotation's matter, which names who is waited for."""
+    try:
+        async with asyncio.timeout(_ANSWER_S):
+            return await answer
+    except (ApiError, UnreachableError, TimeoutError, msgspec.DecodeError, ValueError):
+        return None

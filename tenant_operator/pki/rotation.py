@@ -1,0 +1,291 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which step a rotation takes next, and whom it waits for. Pure: answers of consumers come in as values.
+
+A rotation replaces an authority, or another key that several programs know, in phases:
+
+    ""        one key
+    Trusted   the next key is there, and all who verify trust both; the old one still signs
+    Reissued  the next key signs; all who verify still trust both; what the old one signed is replaced
+    ""        the old key is forgotten
+
+A phase ends when every consumer was asked and answered that it is there. One that cannot be asked has not
+answered: the rotation waits, however long, and the status names it. Each step is one write of one Secret, so
+whoever is killed between two steps finds the phase there.
+"""
+
+import enum
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+from tenancy import keys
+from tenant_operator.model import names
+from tenant_operator.pki.facts import SecretFacts
+
+TRUSTED, REISSUED = "Trusted", "Reissued"
+ENCRYPTION_KEY = "encryption-key"
+
+
+class Consumer(enum.StrEnum):
+    """Who verifies by a key, or shows what it signed. Of some there are several: replicas, members, nodes."""
+
+    API_SERVER = names.API_SERVER
+    CONTROLLER_MANAGER = names.CONTROLLER_MANAGER
+    ETCD = names.ETCD
+    VN_AGENT = "vn-agent"
+    SYNCER = "vc-syncer"
+    OPERATOR = "vc-operator"
+    GATEWAY = "gateway"
+    ROOT_CERTIFICATES = "kube-root-ca.crt"
+    """The ConfigMap of that name in the tenant's namespaces, which kube-controller-manager writes."""
+    AUTHENTICATION = "extension-apiserver-authentication"
+    """The ConfigMap of that name in kube-system, by which aggregated API servers trust the front proxy."""
+    TENANT_ADMIN = "tenant-admin"
+    """The Secret with the tenant administrator's kubeconfig."""
+    TOKEN_SECRETS = "token-secrets"  # noqa: S105 - a name
+    """Secrets of the tenant of type kubernetes.io/service-account-token: such tokens never expire."""
+    STORED_SECRETS = "stored-secrets"
+    """What the datastore holds encrypted."""
+
+
+class RotationPlan(msgspec.Struct, frozen=True):
+    """What rotates in one Secret, and whom to ask. `what` is its name in requests and in the status.
+
+    `verifiers` must trust both keys before the next one signs. `users` must not use the first one any more
+    before it is forgotten, group after group. `signs_tokens`: those who hold what it signed cannot be asked,
+    and the rotation waits for the end of the tokens.
+    """
+
+    what: str
+    secret: str
+    verifiers: tuple[Consumer, ...]
+    users: tuple[tuple[Consumer, ...], ...]
+    signs_tokens: bool = False
+
+
+PLANS: Mapping[str, RotationPlan] = {
+    plan.what: plan
+    for plan in (
+        # The API server reads its bundle again. The controller manager does not, and restarts: it hands the
+        # bundle out as kube-root-ca.crt.
+        RotationPlan(
+            names.CLUSTER_CA,
+            names.CLUSTER_CA,
+            (
+                Consumer.API_SERVER,
+                Consumer.CONTROLLER_MANAGER,
+                Consumer.ROOT_CERTIFICATES,
+                Consumer.SYNCER,
+                Consumer.OPERATOR,
+                Consumer.TENANT_ADMIN,
+            ),
+            (
+                (
+                    Consumer.API_SERVER,
+                    Consumer.CONTROLLER_MANAGER,
+                    Consumer.SYNCER,
+                    Consumer.OPERATOR,
+                    Consumer.TENANT_ADMIN,
+                ),
+            ),
+        ),
+        RotationPlan(
+            names.FRONT_PROXY_CA,
+            names.FRONT_PROXY_CA,
+            (Consumer.API_SERVER, Consumer.AUTHENTICATION),
+            ((Consumer.API_SERVER,),),
+        ),
+        # Neither etcd nor the API server's client of it reads its authorities again: both restart.
+        RotationPlan(
+            names.ETCD_CA,
+            names.ETCD_CA,
+            (Consumer.ETCD, Consumer.API_SERVER),
+            ((Consumer.ETCD, Consumer.API_SERVER),),
+        ),
+        RotationPlan(
+            names.KUBELET_CLIENT_CA, names.KUBELET_CLIENT_CA, (Consumer.VN_AGENT,), ((Consumer.API_SERVER,),)
+        ),
+        RotationPlan(names.GATEWAY_CA, names.GATEWAY_CA, (Consumer.API_SERVER,), ((Consumer.GATEWAY,),)),
+        RotationPlan(
+            names.SERVICE_ACCOUNT_KEYS,
+            names.SERVICE_ACCOUNT_KEYS,
+            (Consumer.API_SERVER,),
+            ((Consumer.API_SERVER,), (Consumer.TOKEN_SECRETS,)),
+            signs_tokens=True,
+        ),
+        # Secrets are rewritten when all replicas encrypt by the next key, and not before.
+        RotationPlan(
+            ENCRYPTION_KEY,
+            names.ENCRYPTION_CONFIG,
+            (Consumer.API_SERVER,),
+            ((Consumer.API_SERVER,), (Consumer.STORED_SECRETS,)),
+        ),
+    )
+}
+"""By what rotates."""
+
+
+class ConsumerAnswer(msgspec.Struct, frozen=True):
+    """What a consumer does now, for all rotations at once.
+
+    `trusts` are the ids of keys by which it verifies; `uses` those of the keys that it shows, and of the keys
+    that signed what it shows. Of a key with a certificate the id is its subject key identifier, in hex.
+    """
+
+    trusts: frozenset[str] = frozenset()
+    uses: frozenset[str] = frozenset()
+
+
+Asked = Mapping[Consumer, Mapping[str, ConsumerAnswer | None] | None]
+"""By consumer and by replica, member or node: its answer, None if it has none. None instead of the replicas:
+it is not known which there are. A consumer with no replica, as while the tenant sleeps, reads all at its
+start."""
+
+
+class RotationState(msgspec.Struct, frozen=True):
+    """Where a rotation stands, as its Secret has it. Keys are by their ids: `current` signs.
+
+    `since`: when all used the next key, in seconds since 1970; 0 before.
+    """
+
+    current: str
+    next: str = ""
+    previous: str = ""
+    phase: str = ""
+    token: str = ""
+    since: float = 0.0
+
+
+class RotationStep(enum.StrEnum):
+    """What to do next."""
+
+    WAIT = "Wait"
+    BEGIN = "Begin"
+    """Put the next key beside the one that signs."""
+    PROMOTE = "Promote"
+    """Let the next key sign."""
+    MARK = "Mark"
+    """Note that all use the next key now."""
+    REWRITE = "Rewrite"
+    """Write the tenant's Secrets again, as they are, so that they are encrypted by the next key."""
+    DROP = "Drop"
+    """Forget the previous key."""
+
+
+class RotationDecision(msgspec.Struct, frozen=True):
+    """`waits_for` names consumers; `due_at` is when to decide again at the latest (seconds since 1970), or
+    0."""
+
+    step: RotationStep
+    waits_for: tuple[str, ...] = ()
+    due_at: float = 0.0
+
+
+def state_of(secret: SecretFacts) -> RotationState | None:
+    """Where the rotation of this Secret stands. None if the key that signs is not known: it cannot be
+    read."""
+    found = secret.annotations
+    listed = found.get(keys.KEY_IDS)
+    if listed is None:
+        ids = [_key_id(secret, key) for key in ("tls.crt", "next.crt", "previous.crt")]
+    else:
+        ids = [*listed.split(","), "", "", ""][:3]
+    if not ids[0]:
+        return None
+    since = found.get(keys.ROTATION_SINCE, "")
+    return RotationState(
+        ids[0],
+        ids[1],
+        ids[2],
+        phase=found.get(keys.ROTATION_PHASE, ""),
+        token=found.get(keys.ROTATION_TOKEN, ""),
+        since=float(since) if since.isdigit() else 0.0,
+    )
+
+
+def next_step(
+    plan: RotationPlan,
+    state: RotationState,
+    asked: Asked,
+    now: float,
+    *,
+    request: str = "",
+    is_due: bool = False,
+    token_life_s: float = 0.0,
+) -> RotationDecision:
+    """What the rotation does next.
+
+    `request` is the token of the last request. `is_due`: it begins without one, as the key is old.
+    `token_life_s` is the longest life of a service account token.
+    """
+    if state.phase == TRUSTED and state.next:
+        waits = _lacking(plan.verifiers, asked, trusts=frozenset({state.current, state.next}))
+        return RotationDecision(RotationStep.WAIT, waits) if waits else RotationDecision(RotationStep.PROMOTE)
+    if state.phase == REISSUED and state.previous:
+        return _finish(plan, state, asked, now, token_life_s if plan.signs_tokens else 0.0)
+    is_requested = bool(request) and request != state.token
+    return RotationDecision(RotationStep.BEGIN if is_requested or is_due else RotationStep.WAIT)
+
+
+def can_take(step: RotationStep, state: RotationState) -> bool:
+    """Whether the Secret is where the step begins; one that was taken already is not taken again."""
+    phases = {RotationStep.BEGIN: "", RotationStep.PROMOTE: TRUSTED}
+    return state.phase == phases.get(step, REISSUED)
+
+
+def annotations_after(state: RotationState, step: RotationStep, request: str, now: float) -> dict[str, str]:
+    """The annotations of the Secret after a step, as far as the rotation has any. Empty ones are left out."""
+    phases = {RotationStep.BEGIN: TRUSTED, RotationStep.PROMOTE: REISSUED, RotationStep.DROP: ""}
+    found = {
+        keys.ROTATION_PHASE: phases.get(step, state.phase),
+        keys.ROTATION_TOKEN: (request or state.token) if step is RotationStep.BEGIN else state.token,
+        keys.ROTATION_SINCE: str(int(now)) if step is RotationStep.MARK else "",
+    }
+    return {key: value for key, value in found.items() if value}
+
+
+def _finish(
+    plan: RotationPlan, state: RotationState, asked: Asked, now: float, token_life_s: float
+) -> RotationDecision:
+    end = state.since + token_life_s if state.since else 0.0
+    if now < end:
+        # Nobody is asked for as long as a day; all are, at its end.
+        return RotationDecision(RotationStep.WAIT, ("tokens that the previous key signed",), end)
+    waits = _lacking(plan.verifiers, asked, trusts=frozenset({state.current}))
+    for group in plan.users:
+        if waits:
+            return RotationDecision(RotationStep.WAIT, waits)
+        waits = _lacking(group, asked, forgets=state.previous)
+        if waits and Consumer.STORED_SECRETS in group and asked.get(Consumer.STORED_SECRETS):
+            return RotationDecision(RotationStep.REWRITE, waits)
+    if waits:
+        return RotationDecision(RotationStep.WAIT, waits)
+    if token_life_s and not state.since:
+        return RotationDecision(RotationStep.MARK)
+    return RotationDecision(RotationStep.DROP)
+
+
+def _lacking(
+    consumers: tuple[Consumer, ...], asked: Asked, *, trusts: frozenset[str] = frozenset(), forgets: str = ""
+) -> tuple[str, ...]:
+    """Those that are not there, or are not known to be."""
+    return tuple(
+        name
+        for consumer in consumers
+        for name, answer in _answers(consumer, asked)
+        if answer is None or not trusts <= answer.trusts or (forgets and forgets in answer.uses)
+    )
+
+
+def _answers(consumer: Consumer, asked: Asked) -> Iterator[tuple[str, ConsumerAnswer | None]]:
+    found = asked.get(consumer)
+    if found is None:
+        yield consumer, None
+        return
+    for name, answer in found.items():
+        yield (f"{consumer}/{name}" if name else consumer), answer
+
+
+def _key_id(secret: SecretFacts, key: str) -> str:
+    facts = secret.certificates.get(key)
+    return "" if facts is None else facts.key_id

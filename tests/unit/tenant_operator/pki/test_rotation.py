@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which step a rotation takes next, and whom it waits for."""
+
+import msgspec
+import pytest
+
+from tenancy import keys
+from tenant_operator.pki import rotation
+from tenant_operator.pki.facts import CertificateFacts, SecretFacts
+from tenant_operator.pki.rotation import (
+    PLANS,
+    REISSUED,
+    TRUSTED,
+    Asked,
+    Consumer,
+    ConsumerAnswer,
+    RotationDecision,
+    RotationState,
+    RotationStep,
+)
+from tests.unit.tenant_operator.pki.control_planes import NOW
+
+HOUR = 3600.0
+ETCD, CLUSTER = PLANS["etcd-ca"], PLANS["cluster-ca"]
+TOKENS, ENCRYPTION = PLANS["service-account-keys"], PLANS["encryption-key"]
+BOTH = RotationState("old", "new", phase=TRUSTED, token="first")
+NEW = RotationState("new", previous="old", phase=REISSUED, token="first")
+
+
+def answer(trusts: str, uses: str = "") -> ConsumerAnswer:
+    return ConsumerAnswer(frozenset(trusts.split()), frozenset(uses.split()))
+
+
+def decision(step: str, *waits: str, at: float = 0.0) -> RotationDecision:
+    return RotationDecision(RotationStep(step), waits, at)
+
+
+@pytest.mark.parametrize(
+    ("state", "request_", "is_due", "expected"),
+    [
+        (RotationState("old"), "", False, "Wait"),
+        (RotationState("old"), "first", False, "Begin"),
+        (RotationState("old", token="first"), "first", False, "Wait"),
+        (RotationState("old", token="first"), "second", False, "Begin"),
+        (RotationState("old", token="first"), "", False, "Wait"),
+        (RotationState("old", token="first"), "first", True, "Begin"),
+    ],
+)
+def test_a_rotation_begins_by_a_new_request_or_by_age(
+    state: RotationState, request_: str, is_due: bool, expected: str
+) -> None:
+    found = rotation.next_step(ETCD, state, {}, NOW, request=request_, is_due=is_due)
+    assert found == decision(expected)
+
+
+ETCD_ANSWERS: list[tuple[Asked, RotationDecision]] = [
+    ({}, decision("Wait", "etcd", "apiserver")),
+    ({Consumer.ETCD: None, Consumer.API_SERVER: {}}, decision("Wait", "etcd")),
+    ({Consumer.ETCD: {}, Consumer.API_SERVER: {}}, decision("Promote")),
+    (
+        {
+            Consumer.ETCD: {"etcd-0": answer("old new"), "etcd-1": None, "etcd-2": answer("old")},
+            Consumer.API_SERVER: {"pod-1": answer("new")},
+        },
+        decision("Wait", "etcd/etcd-1", "etcd/etcd-2", "apiserver/pod-1"),
+    ),
+    (
+        {
+            Consumer.ETCD: {"etcd-0": answer("old new")},
+            Consumer.API_SERVER: {"pod-1": answer("old new more")},
+        },
+        decision("Promote"),
+    ),
+]
+
+
+@pytest.mark.parametrize(("asked", "expected"), ETCD_ANSWERS)
+def test_the_next_key_signs_once_all_trust_both(asked: Asked, expected: RotationDecision) -> None:
+    """Unknown is not yes: of a consumer, and of which consumers there are."""
+    assert rotation.next_step(ETCD, BOTH, asked, NOW, request="second") == expected
+
+
+DROP_ANSWERS: list[tuple[Asked, RotationDecision]] = [
+    ({}, decision("Wait", "etcd", "apiserver")),
+    (
+        {
+            Consumer.ETCD: {"etcd-0": answer("old new", "new")},
+            Consumer.API_SERVER: {"pod-1": answer("old new", "old"), "pod-2": answer("old new", "old new")},
+        },
+        decision("Wait", "apiserver/pod-1", "apiserver/pod-2"),
+    ),
+    (
+        {
+            Consumer.ETCD: {"etcd-0": answer("old new", "new")},
+            Consumer.API_SERVER: {"pod-1": answer("old", "new")},
+        },
+        decision("Wait", "apiserver/pod-1"),
+    ),
+    (
+        {
+            Consumer.ETCD: {"etcd-0": answer("old new", "new")},
+            Consumer.API_SERVER: {"pod-1": answer("old new", "new")},
+        },
+        decision("Drop"),
+    ),
+]
+
+
+@pytest.mark.parametrize(("asked", "expected"), DROP_ANSWERS)
+def test_the_previous_key_goes_once_none_uses_it(asked: Asked, expected: RotationDecision) -> None:
+    assert rotation.next_step(ETCD, NEW, asked, NOW) == expected
+
+
+def test_single_consumers_are_named_without_a_slash() -> None:
+    names = rotation.next_step(CLUSTER, BOTH, {}, NOW).waits_for
+    assert names == (
+        "apiserver",
+        "controller-manager",
+        "kube-root-ca.crt",
+        "vc-syncer",
+        "vc-operator",
+        "tenant-admin",
+    )
+    asked: Asked = {
+        Consumer.API_SERVER: {"pod-1": answer("old new")},
+        Consumer.CONTROLLER_MANAGER: {"pod-2": answer("old new")},
+        Consumer.ROOT_CERTIFICATES: {"": answer("old new")},
+        Consumer.SYNCER: {"": answer("old")},
+        Consumer.OPERATOR: {"": answer("old new")},
+        Consumer.TENANT_ADMIN: {"": answer("old new")},
+    }
+    assert rotation.next_step(CLUSTER, BOTH, asked, NOW) == decision("Wait", "vc-syncer")
+
+
+def test_tokens_of_the_previous_key_end_by_themselves() -> None:
+    """First all sign by the next key, and tokens without an end are gone; then the life of a token."""
+    asked: dict[Consumer, dict[str, ConsumerAnswer | None]] = {
+        Consumer.API_SERVER: {"pod-1": answer("old new", "old")},
+        Consumer.TOKEN_SECRETS: {"": answer("", "old")},
+    }
+    assert rotation.next_step(TOKENS, NEW, asked, NOW, token_life_s=HOUR) == decision(
+        "Wait", "apiserver/pod-1"
+    )
+    asked[Consumer.API_SERVER] = {"pod-1": answer("old new", "new")}
+    assert rotation.next_step(TOKENS, NEW, asked, NOW, token_life_s=HOUR) == decision("Wait", "token-secrets")
+    asked[Consumer.TOKEN_SECRETS] = {"": answer("", "new")}
+    assert rotation.next_step(TOKENS, NEW, asked, NOW, token_life_s=HOUR) == decision("Mark")
+    marked = msgspec.structs.replace(NEW, since=NOW)
+    assert rotation.next_step(TOKENS, marked, asked, NOW + HOUR - 1, token_life_s=HOUR) == decision(
+        "Wait", "tokens that the previous key signed", at=NOW + HOUR
+    )
+    assert rotation.next_step(TOKENS, marked, asked, NOW + HOUR, token_life_s=HOUR) == decision("Drop")
+
+
+def test_secrets_are_rewritten_once_all_encrypt_by_the_next_key() -> None:
+    asked: dict[Consumer, dict[str, ConsumerAnswer | None]] = {
+        Consumer.API_SERVER: {"pod-1": answer("old new", "new"), "pod-2": answer("old new", "old")},
+        Consumer.STORED_SECRETS: {"": answer("", "old new")},
+    }
+    assert rotation.next_step(ENCRYPTION, NEW, asked, NOW) == decision("Wait", "apiserver/pod-2")
+    asked[Consumer.API_SERVER]["pod-2"] = answer("old new", "new")
+    assert rotation.next_step(ENCRYPTION, NEW, asked, NOW) == decision("Rewrite", "stored-secrets")
+    asked[Consumer.STORED_SECRETS] = {"": answer("", "new")}
+    assert rotation.next_step(ENCRYPTION, NEW, asked, NOW) == decision("Drop")
+
+
+def test_nothing_is_rewritten_while_nobody_can_be_asked() -> None:
+    """A tenant that sleeps has no API server, and the rotation goes on when it wakes."""
+    asleep: Asked = {Consumer.API_SERVER: {}, Consumer.STORED_SECRETS: None}
+    assert rotation.next_step(ENCRYPTION, NEW, asleep, NOW) == decision("Wait", "stored-secrets")
+
+
+def certificate(key_id: str) -> CertificateFacts:
+    return CertificateFacts(NOW, NOW, key_id * 2, key_id)
+
+
+@pytest.mark.parametrize(
+    ("secret", "expected"),
+    [
+        (SecretFacts({}, {}, {"tls.crt": certificate("a")}), RotationState("a")),
+        (
+            SecretFacts(
+                {keys.ROTATION_PHASE: TRUSTED, keys.ROTATION_TOKEN: "first"},
+                {},
+                {"tls.crt": certificate("a"), "next.crt": certificate("b")},
+            ),
+            RotationState("a", "b", "", TRUSTED, "first"),
+        ),
+        (
+            SecretFacts(
+                {keys.ROTATION_PHASE: REISSUED, keys.ROTATION_SINCE: "17"},
+                {},
+                {"tls.crt": certificate("b"), "previous.crt": certificate("a")},
+            ),
+            RotationState("b", "", "a", REISSUED, "", 17.0),
+        ),
+        (SecretFacts({keys.KEY_IDS: "a"}), RotationState("a")),
+        (
+            SecretFacts({keys.KEY_IDS: "a,b", keys.ROTATION_PHASE: TRUSTED}),
+            RotationState("a", "b", "", TRUSTED),
+        ),
+        (SecretFacts({keys.KEY_IDS: "b,,a", keys.ROTATION_SINCE: "x"}), RotationState("b", "", "a")),
+        (SecretFacts(), None),
+        (SecretFacts({keys.KEY_IDS: ""}), None),
+        (SecretFacts({}, {}, {"tls.crt": None}), None),
+    ],
+)
+def test_a_state_is_read_from_its_secret(secret: SecretFacts, expected: RotationState | None) -> None:
+    assert rotation.state_of(secret) == expected
