@@ -3,15 +3,14 @@
 
 import random
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Protocol
 
 import msgspec
 
 from daemonkit.fairness.scheduler import TenantScheduler
-from daemonkit.kube.client import MAX_RESPONSE_BYTES, Client, ReceivedBytes
+from daemonkit.kube.client import ApiClient, Client, ReceivedBytes
 from daemonkit.kube.credentials import Credentials
 from daemonkit.kube.kubeconfig import Access, in_cluster, load
 from daemonkit.run import memory_limit
@@ -23,36 +22,16 @@ from syncer.vnodes.tls_probe import TlsAgentProbe
 COMPONENT = "vc-syncer"
 
 
-class ApiClient(Protocol):
-    """What makes single requests and watches: a `Client`, or one in the process."""
+class ProvenClient(ApiClient, Protocol):
+    """A client that keeps the addresses where its server has proved by TLS to be who it is."""
 
-    @property
-    def server(self) -> str: ...
     @property
     def peer_addresses(self) -> frozenset[str]: ...
-
-    async def request(
-        self,
-        method: str,
-        path: str,
-        params: Mapping[str, str],
-        body: bytes | None = None,
-        *,
-        content_type: str = "application/json",
-        limit_bytes: int = MAX_RESPONSE_BYTES,
-        before_send: Callable[[], None] | None = None,
-    ) -> bytes: ...
-
-    def stream(
-        self, path: str, params: Mapping[str, str], *, idle_timeout_s: float, timeout_s: float
-    ) -> AbstractAsyncContextManager[AsyncIterator[bytes]]: ...
-
-    async def close(self) -> None: ...
 
 
 def open_super(
     path: Path | None, environment: Mapping[str, str], max_idle: int, user_agent: str
-) -> ApiClient:
+) -> ProvenClient:
     """A client by a kubeconfig, or by the pod's service account. Raises CredentialsError."""
 
     def access() -> Access:
@@ -65,7 +44,7 @@ def open_super(
 
 def open_tenant(
     credentials: Credentials, max_idle: int, user_agent: str, received: ReceivedBytes
-) -> ApiClient:
+) -> ProvenClient:
     """A client of a tenant's API server. `received` counts what it holds (`Client`)."""
     return Client(
         credentials,
@@ -80,8 +59,8 @@ class Surroundings(msgspec.Struct, frozen=True):
     """`monotonic` and `wall` are in seconds, `jitter` draws from 0 to 1. `scheduler` measures tenants' steps
     by clocks of its own. `return_free_pages` has the allocator give freed memory back."""
 
-    open_super: Callable[[Path | None, Mapping[str, str], int, str], ApiClient] = open_super
-    open_tenant: Callable[[Credentials, int, str, ReceivedBytes], ApiClient] = open_tenant
+    open_super: Callable[[Path | None, Mapping[str, str], int, str], ProvenClient] = open_super
+    open_tenant: Callable[[Credentials, int, str, ReceivedBytes], ProvenClient] = open_tenant
     probe: AgentProbe = msgspec.field(default_factory=TlsAgentProbe)
     monotonic: Callable[[], float] = time.monotonic
     wall: Callable[[], float] = time.time

@@ -10,6 +10,7 @@ import contextlib
 import math
 import ssl
 from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -209,6 +210,31 @@ class Requester(Protocol):
         content_type: str = "application/json",
         limit_bytes: int = MAX_RESPONSE_BYTES,
     ) -> bytes: ...
+
+
+class ApiClient(Protocol):
+    """What makes single requests and watches: a `Client`, or one in the process. Its owner closes it."""
+
+    @property
+    def server(self) -> str: ...
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        params: Mapping[str, str],
+        body: bytes | None = None,
+        *,
+        content_type: str = "application/json",
+        limit_bytes: int = MAX_RESPONSE_BYTES,
+        before_send: Callable[[], None] | None = None,
+    ) -> bytes: ...
+
+    def stream(
+        self, path: str, params: Mapping[str, str], *, idle_timeout_s: float, timeout_s: float
+    ) -> AbstractAsyncContextManager[AsyncIterator[bytes]]: ...
+
+    async def close(self) -> None: ...
 
 
 class Client:

@@ -8,7 +8,7 @@ from daemonkit.kube.client import ReceivedBytes
 from daemonkit.kube.credentials import Credentials
 from daemonkit.kube.kubeconfig import Access
 from syncer.policy import addresses
-from syncer.surroundings import ApiClient
+from syncer.surroundings import ProvenClient
 
 # Requests of one tenant under way at once; kept connections to its API server are as many.
 MAX_IN_FLIGHT = 16
@@ -20,7 +20,7 @@ class TenantApiServer:
     def __init__(
         self,
         access: Access,
-        open_client: Callable[[Credentials, int, str, ReceivedBytes], ApiClient],
+        open_client: Callable[[Credentials, int, str, ReceivedBytes], ProvenClient],
         user_agent: str,
         received: ReceivedBytes,
     ) -> None:
@@ -46,7 +46,7 @@ class TenantApiServer:
         return before != self._known_peers
 
 
-def known_addresses(client: ApiClient, server: str) -> Collection[str]:
+def known_addresses(client: ProvenClient, server: str) -> Collection[str]:
     """Where an API server is: the address in its URL, and those at which the name there has proved itself."""
     host = addresses.parse(urlsplit(server).hostname or "")
     return client.peer_addresses if host is None else {*client.peer_addresses, str(host)}

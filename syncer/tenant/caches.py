@@ -7,6 +7,7 @@ from typing import Protocol
 
 from daemonkit.fairness.steps import WorkStep
 from daemonkit.kube import deep_json
+from daemonkit.kube.client import ApiClient
 from daemonkit.kube.freshness import Failure
 from daemonkit.kube.reflector import Reflector
 from daemonkit.kube.reflector_log import FirstFailure
@@ -20,7 +21,6 @@ from syncer.core.objects import Object
 from syncer.core.pair import Pair
 from syncer.core.plan import SIDES, Side
 from syncer.kinds.port import SYSTEM_NAMESPACE, KindSync, Scope
-from syncer.surroundings import ApiClient
 from syncer.tenant.deletions import SyncKey
 from syncer.tenant.memory import TenantMemory
 from syncer.tenant.owned_namespaces import NAMESPACE, HasTenant, OwnedNamespaces

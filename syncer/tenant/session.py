@@ -40,7 +40,7 @@ from syncer.policy.limits import count_name
 from syncer.policy.sync_policy import PolicyUnusable, SyncPolicy, known_or_default
 from syncer.sharding.fenced_client import CheckedRequester, FencedClient
 from syncer.sharding.port import TenantOwnership
-from syncer.surroundings import COMPONENT, ApiClient
+from syncer.surroundings import COMPONENT, ProvenClient
 from syncer.tenant.api_server import TenantApiServer
 from syncer.tenant.caches import NOT_WATCHED, TenantCaches
 from syncer.tenant.compared_kinds import ComparedKinds
@@ -89,7 +89,7 @@ class SessionSurroundings(msgspec.Struct, frozen=True):
     super_client: CheckedRequester
     settings: SyncSettings
     ownership: TenantOwnership
-    open_client: Callable[[Credentials, int, str, ReceivedBytes], ApiClient]
+    open_client: Callable[[Credentials, int, str, ReceivedBytes], ProvenClient]
     memory: SharedBudget
     user_agent: str = COMPONENT
     max_cache_bytes: int = 512 << 20

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When the defaults of a tenant are applied: after its rights, while it is served, until its inventory has
-their digest.
+"""When the defaults of a tenant are applied: its rights before it is served, the others from then on, until
+its inventory has their digest.
 
 What a pass came to is in ConfigMap `defaults-inventory` of the root namespace, so that a restart finds it.
 While its digest is that of the list, nothing is asked of the tenant.
@@ -14,8 +14,9 @@ from tenant_operator.core.observed import Observed
 from tenant_operator.core.plan import PlanBuilder, Settings
 from tenant_operator.core.steps import SettleDefaults
 from tenant_operator.defaults.desired import DefaultsInputs, DesiredList, desired_list
-from tenant_operator.defaults.inventory import INVENTORY_KEY, read_inventory
+from tenant_operator.defaults.inventory import INVENTORY_KEY, Inventory, read_inventory
 from tenant_operator.defaults.record import RECORD_KEY, PassRecord, read_record
+from tenant_operator.defaults.rights import RIGHTS_FILES
 from tenant_operator.model import names
 from tenant_operator.model.control_plane import ControlPlane
 from tenant_operator.model.objects import Ref
@@ -30,14 +31,23 @@ def settle(
     control_plane: ControlPlane,
     settings: Settings,
     credential: str = names.OPERATOR_CLIENT,
+    *,
+    rights_only: bool = False,
 ) -> list[Finding]:
-    """Apply what is not applied. Returns what people have to know about it."""
+    """Apply what is not applied. Returns what people have to know about it.
+
+    `rights_only`: before the tenant is served. Without its rights vc-syncer would report that it is refused.
+    """
     if not settings.builtin:
         return []
     desired = desired_list(control_plane, _inputs(observed, control_plane, settings))
-    live = observed.live("ConfigMap", control_plane.key, names.DEFAULTS_INVENTORY)
-    data: Mapping[str, str] = {} if live is None else live.value.get("data") or {}
+    data = _data(observed, control_plane)
     inventory, record = read_inventory(data.get(INVENTORY_KEY)), read_record(data.get(RECORD_KEY))
+    if rights_only:
+        if has_rights(observed, control_plane, settings):
+            return []
+        desired = _rights_of(desired, settings, inventory)
+        builder.wait(f"rights of vc-syncer in the tenant of {control_plane.key}")
     if inventory.digest == desired.digest:
         return _findings(desired.problems)
     due_at_s = _due_at_s(record, desired)
@@ -56,6 +66,32 @@ def settle(
         )
     builder.look_again(max(due_at_s - observed.now_s, FIRST_RETRY_S))
     return _findings(record.problems if record.digest == desired.digest else desired.problems)
+
+
+def has_rights(observed: Observed, control_plane: ControlPlane, settings: Settings) -> bool:
+    """Whether the tenant has had its rights: then it may be served."""
+    inventory = read_inventory(_data(observed, control_plane).get(INVENTORY_KEY))
+    return _rights(settings) <= {(each.kind, each.name) for each in inventory.entries}
+
+
+def _rights(settings: Settings) -> set[tuple[str, str]]:
+    files = [settings.builtin[name] for name in RIGHTS_FILES if name in settings.builtin]
+    return {(each["kind"], each["metadata"]["name"]) for file in files for each in file.objects}
+
+
+def _rights_of(desired: DesiredList, settings: Settings, inventory: Inventory) -> DesiredList:
+    """The rights of the list, and what is applied already: what a list does not have is removed."""
+    rights, known = _rights(settings), {each.ref for each in inventory.entries}
+    return DesiredList(
+        tuple(
+            each for each in desired.objects if (each.ref.kind, each.ref.name) in rights or each.ref in known
+        )
+    )
+
+
+def _data(observed: Observed, control_plane: ControlPlane) -> Mapping[str, str]:
+    live = observed.live("ConfigMap", control_plane.key, names.DEFAULTS_INVENTORY)
+    return {} if live is None else live.value.get("data") or {}
 
 
 def _inputs(observed: Observed, control_plane: ControlPlane, settings: Settings) -> DefaultsInputs:

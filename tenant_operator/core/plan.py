@@ -9,7 +9,6 @@ from tenant_operator.core.conditions import Finding
 from tenant_operator.core.probes import TenantProbe
 from tenant_operator.core.steps import OperatorStep
 from tenant_operator.defaults.desired import ManifestFile
-from tenant_operator.model.objects import Object
 from tenant_operator.model.virtual_cluster import BackupStatus, RotationStatus, SleepStatus, UpgradeStatus
 
 
@@ -23,8 +22,6 @@ class Settings(msgspec.Struct, frozen=True):
     pod_cidrs: tuple[str, ...] = ()
     node_cidrs: tuple[str, ...] = ()
     builtin: Mapping[str, ManifestFile] = {}
-    rights: tuple[Object, ...] = ()
-    """What each tenant has before it is served: rights of vc-syncer and of its administrators."""
 
 
 class TenantPlan(msgspec.Struct, frozen=True):

@@ -83,13 +83,6 @@ class PatchCluster(msgspec.Struct, frozen=True):
     patch: Object
 
 
-class ApplyDefaults(msgspec.Struct, frozen=True):
-    """Have the tenant's API server take objects, in this order, by a Secret's kubeconfig."""
-
-    credential: Ref
-    manifests: tuple[Object, ...]
-
-
 class SettleDefaults(msgspec.Struct, frozen=True):
     """Bring the tenant's objects to the list, as far as they are not the tenant's own, and write what came
     of it.
@@ -133,7 +126,6 @@ OperatorStep = (
     | GenerateKeys
     | Rotate
     | PatchCluster
-    | ApplyDefaults
     | SettleDefaults
     | CopyKubeconfig
     | CopySecret

@@ -11,11 +11,9 @@ from tenant_operator.core import availability, backups, defaults, native, rotati
 from tenant_operator.core.conditions import ConditionStatus, ConditionType, Finding, fails, unknown
 from tenant_operator.core.deletion import deletion
 from tenant_operator.core.imported import plan_imported
-from tenant_operator.core.live import is_as_desired
 from tenant_operator.core.observed import Observed
 from tenant_operator.core.plan import PlanBuilder, Settings, TenantPlan
 from tenant_operator.core.probes import NodesProbe, ReadyzProbe, SyncerProbe
-from tenant_operator.core.steps import Apply, ApplyDefaults
 from tenant_operator.core.versions import VersionPlan
 from tenant_operator.core.workloads import workloads
 from tenant_operator.life import requests, sleep
@@ -31,7 +29,6 @@ from tenant_operator.model.release import release_of
 from tenant_operator.model.resolve import control_plane_of
 from tenant_operator.model.virtual_cluster import SleepStatus, VirtualCluster
 from tenant_operator.pki.catalog import server_url
-from tenant_operator.pki.facts import digest_of
 from tenant_operator.pki.plan import ALL_CERTIFICATES
 
 # Of a tenant that is well, the parts that no watch shows are asked so often.
@@ -190,10 +187,10 @@ def _completed(
         and not control_plane.is_asleep
         and (is_running or (readyz is not None and readyz.is_ok))
     ):
-        _apply_rights(builder, observed, control_plane, settings)
-        if is_running:
-            builder.findings += defaults.settle(builder, observed, control_plane, settings)
-    has_rights = observed.live("ConfigMap", control_plane.key, names.APPLIED_DEFAULTS) is not None
+        builder.findings += defaults.settle(
+            builder, observed, control_plane, settings, rights_only=not is_running
+        )
+    has_rights = defaults.has_rights(observed, control_plane, settings)
     is_served = is_running or (available.is_true and has_rights)
     findings: list[Finding] = [
         available,
@@ -215,28 +212,6 @@ def _completed(
         endpoint=endpoint,
         rotations=builder.rotations,
     )
-
-
-def _apply_rights(
-    builder: PlanBuilder, observed: Observed, control_plane: ControlPlane, settings: Settings
-) -> None:
-    """Before the tenant is served: without its rights vc-syncer would report that it is refused."""
-    digest = digest_of(msgspec.json.encode(settings.rights))
-    laid = {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {
-            "name": names.APPLIED_DEFAULTS,
-            "namespace": control_plane.key,
-            "labels": control_plane.labels,
-        },
-        "data": {"rights": digest},
-    }
-    live = observed.live("ConfigMap", control_plane.key, names.APPLIED_DEFAULTS)
-    if live is None or not is_as_desired(live, laid):
-        credential = Ref("Secret", control_plane.key, names.OPERATOR_CLIENT)
-        builder.steps += [ApplyDefaults(credential, settings.rights), Apply(laid)]
-        builder.wait(f"rights of vc-syncer in the tenant of {control_plane.key}")
 
 
 def _ask(

@@ -10,6 +10,8 @@ from tenant_operator.model.objects import Object
 SYNCER_FILE = "vc-syncer.yaml"
 ADMINS_FILE = "tenant-admins.yaml"
 
+RIGHTS_FILES = (SYNCER_FILE, ADMINS_FILE)
+
 _SYNCER_ROLE = "vcnode:vc-syncer"
 
 
@@ -20,11 +22,6 @@ def syncer_role(text: str, more_rules: Sequence[Object] = ()) -> tuple[Object, .
     """
     manifests = read_manifests(text, SYNCER_FILE)
     return tuple(_with_rules(each, more_rules) for each in manifests)
-
-
-def tenant_admins(text: str) -> tuple[Object, ...]:
-    """The binding of `vcnode:tenant-admins` to cluster-admin, as ADMINS_FILE has it."""
-    return read_manifests(text, ADMINS_FILE)
 
 
 def _with_rules(manifest: Object, more_rules: Sequence[Object]) -> Object:

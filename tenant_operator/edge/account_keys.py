@@ -8,8 +8,8 @@ import base64
 
 import msgspec
 
+from daemonkit.kube.client import ApiClient
 from daemonkit.kube.resources import ListMeta
-from tenant_operator.edge.surroundings import ApiClient
 from tenant_operator.pki.rotation import ConsumerAnswer
 
 _KEY_SET = "/openid/v1/jwks"

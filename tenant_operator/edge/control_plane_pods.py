@@ -3,8 +3,8 @@
 
 import msgspec
 
+from daemonkit.kube.client import ApiClient
 from daemonkit.kube.resources import PODS
-from tenant_operator.edge.surroundings import ApiClient
 from tenant_operator.model import names, pods
 
 _MAX_PODS = 100

@@ -11,7 +11,6 @@ from tenancy import keys
 from tenant_operator.core.observed import Failed, Observed
 from tenant_operator.core.steps import (
     Apply,
-    ApplyDefaults,
     ClaimNamespace,
     CopyKubeconfig,
     CopySecret,
@@ -29,10 +28,10 @@ from tenant_operator.defaults.record import RECORD_KEY, next_record, write_recor
 from tenant_operator.edge import tenant_client
 from tenant_operator.edge.imported_source import secret_value
 from tenant_operator.edge.requests import SuperClusterWriter
-from tenant_operator.edge.surroundings import ApiClient
 from tenant_operator.edge.tenant_api import TenantApi
 from tenant_operator.edge.tenant_client import TenantClientError
 from tenant_operator.edge.tenant_defaults import apply_defaults
+from tenant_operator.edge.write_gate import GatedClient
 from tenant_operator.metrics import OperatorMetrics
 from tenant_operator.model import names
 from tenant_operator.model.objects import Object, Ref, ref_of
@@ -62,7 +61,7 @@ class Executor:
         super_cluster: SuperClusterWriter,
         metrics: OperatorMetrics,
         wall: Callable[[], float],
-        open_tenant: Callable[[Access], ApiClient],
+        open_tenant: Callable[[Access], GatedClient],
     ) -> None:
         self._super = super_cluster
         self._metrics = metrics
@@ -119,9 +118,6 @@ class Executor:
                 return await self._write(_generated(step), step.version)
             case Rotate():
                 return await self._rotate(step, authorities)
-            case ApplyDefaults(credential, manifests):
-                await self._apply_defaults(credential, manifests)
-                return None
             case SettleDefaults():
                 return await self._settle_defaults(step)
             case CopyKubeconfig():
@@ -202,10 +198,6 @@ class Executor:
         data, annotations = made
         manifest = issuing.secret_of(ref.namespace, ref.name, data, step.labels, annotations)
         return await self._write(manifest, found["metadata"]["resourceVersion"])
-
-    async def _apply_defaults(self, credential: Ref, manifests: tuple[Object, ...]) -> None:
-        access = await self._access(credential)
-        await tenant_client.apply_all(access, self._open_tenant, manifests)
 
     async def _settle_defaults(self, step: SettleDefaults) -> Object:
         """A pass in the tenant; what it came to is written whatever that is."""
@@ -292,7 +284,7 @@ def _ref_of(step: OperatorStep, here: Ref) -> Ref:
             return rotation.secret
         case SettleDefaults() | CopyKubeconfig() | CopySecret():
             return step.target
-        case PatchCluster() | ApplyDefaults():
+        case PatchCluster():
             return here
 
 

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Protocol
 
 from daemonkit.kube import kubeconfig
+from daemonkit.kube.client import ApiClient
 from daemonkit.kube.kubeconfig import Access
 from tenancy import names
 from tenant_operator.core.observed import ProbeResult
 from tenant_operator.core.probes import SourceProbe
 from tenant_operator.edge.imported_source import kubeconfig_facts, probe_import, secret_value
-from tenant_operator.edge.surroundings import ApiClient
 from tenant_operator.model.objects import Object, Ref
 from tenant_operator.model.problem import SpecProblem
 from tenant_operator.provisioners.imported.kubelet_client import (

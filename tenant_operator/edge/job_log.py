@@ -3,10 +3,10 @@
 
 import msgspec
 
+from daemonkit.kube.client import ApiClient
 from daemonkit.kube.resources import PODS
 from tenant_operator.core.observed import ProbeResult
 from tenant_operator.core.probes import JobLogProbe
-from tenant_operator.edge.surroundings import ApiClient
 from tenant_operator.life.store_jobs import VERIFY
 from tenant_operator.model.objects import Object
 

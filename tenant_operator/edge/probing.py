@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from daemonkit.kube.client import ApiError, UnreachableError
+from daemonkit.kube.client import ApiClient, ApiError, UnreachableError
 from daemonkit.kube.credentials import CredentialsError
 from daemonkit.kube.kubeconfig import Access
 from daemonkit.kube.resources import ListMeta, MetadataOnly
@@ -27,7 +27,7 @@ from tenant_operator.edge.imported_probe import ask_source
 from tenant_operator.edge.job_log import job_log
 from tenant_operator.edge.requests import SuperClusterWriter
 from tenant_operator.edge.rotation_probe import RotationProber
-from tenant_operator.edge.surroundings import ApiClient, OperatorSurroundings
+from tenant_operator.edge.surroundings import OperatorSurroundings
 from tenant_operator.model.objects import Object, Ref
 
 # Of one probe as a whole: what does not answer by then does not serve.

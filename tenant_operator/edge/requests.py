@@ -1,12 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Single requests about objects of the super cluster, in the operator's name."""
 
-from collections.abc import Callable
-
 import msgspec
 
-from daemonkit.kube.client import ApiError, UnreachableError
-from tenant_operator.edge.surroundings import ApiClient
+from daemonkit.kube.client import ApiError
+from tenant_operator.edge.write_gate import GatedClient
 from tenant_operator.model.objects import OPERATOR, RESOURCES, Object, Ref, ref_of
 
 APPLY = "application/apply-patch+yaml"
@@ -16,17 +14,11 @@ MAX_ANSWER_BYTES = 4 << 20
 _ENCODER = msgspec.json.Encoder()
 
 
-class NotLeaderError(UnreachableError):
-    """Another replica leads, or may lead: nothing was sent."""
-
-
 class SuperClusterWriter:
-    """`may_write` is asked right before each write."""
+    """Reads and writes single objects."""
 
-    def __init__(self, client: ApiClient, may_write: Callable[[], bool]) -> None:
+    def __init__(self, client: GatedClient) -> None:
         self._client = client
-        self._may_write = may_write
-        self.writes = 0
 
     async def get(self, ref: Ref) -> Object | None:
         """The object, or None if it does not exist. Raises ApiError, UnreachableError."""
@@ -85,7 +77,6 @@ class SuperClusterWriter:
         params: dict[str, str],
         content_type: str = "application/json",
     ) -> Object:
-        self.writes += 1
         answer = await self._client.request(
             method,
             path,
@@ -93,13 +84,8 @@ class SuperClusterWriter:
             _ENCODER.encode(body),
             content_type=content_type,
             limit_bytes=MAX_ANSWER_BYTES,
-            before_send=self._check_leadership,
         )
         return _decoded(answer)
-
-    def _check_leadership(self) -> None:
-        if not self._may_write():
-            raise NotLeaderError("another replica leads")
 
 
 def _decoded(answer: bytes) -> Object:

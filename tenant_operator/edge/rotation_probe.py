@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import msgspec
 
-from daemonkit.kube.client import ApiError, UnreachableError
+from daemonkit.kube.client import ApiClient, ApiError, UnreachableError
 from daemonkit.kube.kubeconfig import Access
 from tenant_operator.core import rotations
 from tenant_operator.core.observed import ProbeResult
@@ -20,7 +20,6 @@ from tenant_operator.core.probes import RotationProbe
 from tenant_operator.edge import account_keys, tenant_client
 from tenant_operator.edge.control_plane_pods import ComponentPod, pods_of
 from tenant_operator.edge.requests import SuperClusterWriter
-from tenant_operator.edge.surroundings import ApiClient
 from tenant_operator.edge.tenant_client import TenantClientError
 from tenant_operator.model import names
 from tenant_operator.model.objects import Ref

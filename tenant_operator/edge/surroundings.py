@@ -3,45 +3,18 @@
 
 import random
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Protocol
 
 import msgspec
 
-from daemonkit.kube.client import MAX_RESPONSE_BYTES, Client
+from daemonkit.kube.client import ApiClient, Client
 from daemonkit.kube.credentials import Credentials
 from daemonkit.kube.kubeconfig import Access, in_cluster, load
 from tenant_operator.model.objects import OPERATOR
 
 # Of the super cluster, as many as are reconciled at once, and one for the Lease.
 MAX_IDLE = 9
-
-
-class ApiClient(Protocol):
-    """What makes single requests and watches: a `Client`, or one in the process."""
-
-    @property
-    def server(self) -> str: ...
-
-    async def request(
-        self,
-        method: str,
-        path: str,
-        params: Mapping[str, str],
-        body: bytes | None = None,
-        *,
-        content_type: str = "application/json",
-        limit_bytes: int = MAX_RESPONSE_BYTES,
-        before_send: Callable[[], None] | None = None,
-    ) -> bytes: ...
-
-    def stream(
-        self, path: str, params: Mapping[str, str], *, idle_timeout_s: float, timeout_s: float
-    ) -> AbstractAsyncContextManager[AsyncIterator[bytes]]: ...
-
-    async def close(self) -> None: ...
 
 
 def open_super(path: Path | None, environment: Mapping[str, str]) -> ApiClient:

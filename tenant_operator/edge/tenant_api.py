@@ -7,8 +7,9 @@ from typing import Any
 import msgspec
 
 from daemonkit.kube.answers import decoded
-from daemonkit.kube.client import ApiError, Requester
+from daemonkit.kube.client import ApiError
 from tenant_operator.defaults.kinds import KINDS
+from tenant_operator.edge.write_gate import GatedClient
 from tenant_operator.model.objects import OPERATOR, Object
 
 _APPLY = "application/apply-patch+yaml"
@@ -26,7 +27,7 @@ _WEBHOOKS = tuple(
 class TenantApi:
     """One tenant's API server. All methods raise ApiError and UnreachableError."""
 
-    def __init__(self, client: Requester) -> None:
+    def __init__(self, client: GatedClient) -> None:
         self._client = client
 
     async def read(self, path: str) -> Object | None:

@@ -5,7 +5,10 @@ import secrets
 import socket
 from collections.abc import Mapping
 
+import msgspec
+
 from daemonkit import logs
+from daemonkit.kube.kubeconfig import Access
 from daemonkit.kube.resources import Key
 from daemonkit.run.daemon_shell import DaemonShell, freeze_heap
 from daemonkit.run.lifecycle import Lifecycle
@@ -13,13 +16,13 @@ from daemonkit.tasks import Tasks
 from tenant_operator.config import OperatorConfiguration
 from tenant_operator.core.plan import Settings
 from tenant_operator.defaults.desired import builtin_files
-from tenant_operator.defaults.rights import ADMINS_FILE, SYNCER_FILE, syncer_role, tenant_admins
 from tenant_operator.edge.builtin_manifests import builtin_manifests
 from tenant_operator.edge.caches import SuperClusterCaches
 from tenant_operator.edge.executor import Executor
 from tenant_operator.edge.probing import Prober
 from tenant_operator.edge.requests import SuperClusterWriter
 from tenant_operator.edge.surroundings import OperatorSurroundings
+from tenant_operator.edge.write_gate import GatedClient
 from tenant_operator.election.leader import Leader
 from tenant_operator.metrics import OperatorMetrics
 from tenant_operator.model.objects import OPERATOR
@@ -59,13 +62,18 @@ class OperatorService:
         self._life: Lifecycle | None = None
         self._leader = self._make_leader(environment)
         self._workers = Tasks("reconcilers")
-        super_cluster = SuperClusterWriter(self._client, self._may_write)
+        gated = GatedClient(self._client, self._may_write)
+
+        def open_tenant(access: Access) -> GatedClient:
+            return GatedClient(outside.open_tenant(access), self._may_write)
+
+        super_cluster = SuperClusterWriter(gated)
         self._reconciler = Reconciler(
             settings_of(config),
             self._caches,
             super_cluster,
-            Executor(super_cluster, self._metrics, outside.wall, outside.open_tenant),
-            Prober(super_cluster, self._client, outside),
+            Executor(super_cluster, self._metrics, outside.wall, open_tenant),
+            Prober(super_cluster, gated, msgspec.structs.replace(outside, open_tenant=open_tenant)),
             self._queue,
             self._metrics,
             outside,
@@ -173,8 +181,7 @@ class OperatorService:
 
 def settings_of(config: OperatorConfiguration) -> Settings:
     """What plans need of the configuration, and of the files that it names. Raises OSError."""
-    networks, texts = config.super_cluster, builtin_manifests()
-    rights = (*syncer_role(texts[SYNCER_FILE]), *tenant_admins(texts[ADMINS_FILE]))
+    networks = config.super_cluster
     return Settings(
         vn_agent_port=config.nodes.port,
         vn_agent_authority_pem=config.nodes.serving_ca_file.read_bytes(),
@@ -182,6 +189,5 @@ def settings_of(config: OperatorConfiguration) -> Settings:
         service_cidrs=networks.service_cidrs,
         pod_cidrs=networks.pod_cidrs,
         node_cidrs=networks.node_cidrs,
-        builtin=builtin_files(texts),
-        rights=rights,
+        builtin=builtin_files(builtin_manifests()),
     )

@@ -46,7 +46,7 @@ from syncer.kinds.metadata import LABEL_PREFIX
 from syncer.run.service import SyncerService
 from syncer.sharding.lease_objects import LEASES
 from syncer.sources.policies import SYNC_POLICIES
-from syncer.surroundings import ApiClient, Surroundings
+from syncer.surroundings import ProvenClient, Surroundings
 from syncer.tenant.session import TenantSession
 from tenancy import keys, names
 from tests.unit.syncer.planes import Plane, SyncerClient, annotations_of
@@ -198,7 +198,7 @@ class World:
         self._work_ns += self._step_ns()
         return self._work_ns
 
-    def _open(self, credentials: Credentials, *_: object) -> ApiClient:
+    def _open(self, credentials: Credentials, *_: object) -> ProvenClient:
         url = credentials.current().access.server
         plane = next((each for each in self.tenants.values() if each.url == url), None)
         return SyncerClient(self, plane or self._plane("gone"))

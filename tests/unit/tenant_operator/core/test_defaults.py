@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tenant_operator.core.steps import ApplyDefaults, SettleDefaults
+from tenant_operator.core.steps import SettleDefaults
 from tenant_operator.defaults.desired import builtin_files, config_map_files
 from tenant_operator.defaults.inventory import read_inventory
 from tenant_operator.edge.builtin_manifests import builtin_manifests
@@ -70,11 +70,16 @@ def test_they_come_after_the_rights_and_once_it_is_served() -> None:
     for _ in range(30):
         plan = world.plan()
         for step in plan.steps:
-            if isinstance(step, ApplyDefaults | SettleDefaults):
-                order.append((type(step).__name__, world.cluster.get("status", {}).get("phase")))
+            if isinstance(step, SettleDefaults):
+                kinds = {each.ref.kind for each in step.desired.objects}
+                order.append((world.cluster.get("status", {}).get("phase"), sorted(kinds)))
             world.carry_out(step)
         world.finish(plan)
-    assert order == [("ApplyDefaults", "Pending"), ("SettleDefaults", "Running")]
+    rights = ["ClusterRole", "ClusterRoleBinding"]
+    assert order == [
+        ("Pending", rights),
+        ("Running", [*rights, "CustomResourceDefinition", "Network"]),
+    ]
 
 
 def test_another_list_is_applied_at_once() -> None:

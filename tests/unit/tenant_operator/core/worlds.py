@@ -22,7 +22,6 @@ from tenant_operator.core.probes import JobLogProbe, NamespacesProbe, RotationPr
 from tenant_operator.core.status import status_patch
 from tenant_operator.core.steps import (
     Apply,
-    ApplyDefaults,
     ClaimNamespace,
     CopyKubeconfig,
     CopySecret,
@@ -72,7 +71,6 @@ class FakeWorld:
     now_s: float = NOW
     objects: dict[Ref, Object] = field(default_factory=dict)
     probes: dict[str, ProbeResult] = field(default_factory=dict)
-    laid: list[Object] = field(default_factory=list)
     settings: Settings = SETTINGS
     super_namespaces: dict[str, str] = field(default_factory=dict)
     writes: int = 0
@@ -216,8 +214,6 @@ class FakeWorld:
                 self._write(made, version)
             case Rotate(rotation, labels):
                 self.rotate(rotation, labels)
-            case ApplyDefaults(_, manifests):
-                self.laid = list(manifests)
             case SettleDefaults():
                 self._apply(self.settled(step))
             case CopyKubeconfig(_, _, target, digest, labels):

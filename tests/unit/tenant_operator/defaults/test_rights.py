@@ -2,7 +2,7 @@
 """Rights that each tenant's control plane gets."""
 
 from tenant_operator.defaults.documents import read_manifests
-from tenant_operator.defaults.rights import ADMINS_FILE, SYNCER_FILE, syncer_role, tenant_admins
+from tenant_operator.defaults.rights import ADMINS_FILE, SYNCER_FILE, syncer_role
 from tenant_operator.edge.builtin_manifests import builtin_manifests
 from tests.packages import ROOT
 
@@ -33,7 +33,7 @@ def test_more_rules_go_into_the_first_role_alone() -> None:
 
 def test_administrators_are_bound_by_their_group() -> None:
     """A certificate of `system:masters` could not be taken back before its end."""
-    assert tenant_admins(BUILTIN[ADMINS_FILE]) == (
+    assert read_manifests(BUILTIN[ADMINS_FILE], ADMINS_FILE) == (
         {
             "apiVersion": "rbac.authorization.k8s.io/v1",
             "kind": "ClusterRoleBinding",

@@ -9,13 +9,13 @@ import pytest
 from daemonkit.kube.client import UnreachableError
 from daemonkit.kube.kubeconfig import Access
 from tenant_operator.core.observed import Observed
-from tenant_operator.core.steps import CopyKubeconfig, SettleDefaults
+from tenant_operator.core.steps import CopyKubeconfig, OperatorStep, SettleDefaults
 from tenant_operator.defaults.desired import DesiredList, DesiredObject
 from tenant_operator.defaults.inventory import Inventory, read_inventory
 from tenant_operator.defaults.record import PassRecord, read_record
 from tenant_operator.edge.executor import Executor
 from tenant_operator.edge.requests import SuperClusterWriter
-from tenant_operator.edge.surroundings import ApiClient
+from tenant_operator.edge.write_gate import GatedClient
 from tenant_operator.metrics import OperatorMetrics
 from tenant_operator.model.objects import Object, Ref
 from tenant_operator.model.virtual_cluster import VirtualCluster
@@ -34,24 +34,9 @@ SOURCE = Ref("Secret", "tenants", "vc-acme")
 COPY = Ref("Secret", "key", "admin-kubeconfig")
 
 
-class FakeOpenServer(FakeTenantServer):
-    """One to which connections are opened."""
-
-    is_closed = False
-
-    async def close(self) -> None:
-        self.is_closed = True
-
-
-class FakeSuperServer(FakeOpenServer):
-    async def request(self, *args: object, **kwargs: object) -> bytes:
-        kwargs.pop("before_send", None)
-        return await super().request(*args, **kwargs)  # type: ignore[arg-type]
-
-
 class FakePlaces:
     def __init__(self) -> None:
-        self.super, self.tenant = FakeSuperServer(), FakeOpenServer()
+        self.super, self.tenant = FakeTenantServer(), FakeTenantServer()
         self.put(Ref("Secret", "key", "operator-client"), {"kubeconfig": encoded(TEXT)})
         self.put(SOURCE, {"config": encoded(TEXT)})
         self.servers: list[str] = []
@@ -61,13 +46,16 @@ class FakePlaces:
         metadata = {"name": ref.name, "namespace": ref.namespace, "uid": "u", "resourceVersion": "1"}
         self.super.objects[ref.path] = {"metadata": metadata, "data": data}
 
-    def open_tenant(self, access: Access) -> ApiClient:
-        self.servers.append(access.server)
-        return self.tenant  # type: ignore[return-value]
+    def may_write(self) -> bool:
+        return True
 
-    async def carry_out(self, step: SettleDefaults | CopyKubeconfig) -> list[str]:
+    def open_tenant(self, access: Access) -> GatedClient:
+        self.servers.append(access.server)
+        return GatedClient(self.tenant, self.may_write)
+
+    async def carry_out(self, step: OperatorStep) -> list[str]:
         """Returns the reasons of failures."""
-        writer = SuperClusterWriter(self.super, lambda: True)  # type: ignore[arg-type]
+        writer = SuperClusterWriter(GatedClient(self.super, self.may_write))
         executor = Executor(writer, self.metrics, lambda: 7.0, self.open_tenant)
         cluster = msgspec.convert(virtual_cluster(), VirtualCluster)
         failures, _ = await executor.carry_out(Observed(cluster, {}, {}, 7.0), [step])

@@ -3,11 +3,11 @@
 
 import pytest
 
+from daemonkit.kube.client import ApiClient
 from daemonkit.kube.kubeconfig import Access
 from tenant_operator.core.observed import ProbeResult
 from tenant_operator.core.probes import SourceProbe
 from tenant_operator.edge.imported_probe import ask_source
-from tenant_operator.edge.surroundings import ApiClient
 from tenant_operator.model.objects import Object, Ref
 from tenant_operator.model.virtual_cluster import ImportRef
 from tests.unit.tenant_operator.edge.test_imported_source import FakeImportedServer, server

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A pass over the defaults of a tenant, against an API server that refuses, is slow, or answers nonsense."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 
 import msgspec
 import pytest
@@ -12,6 +13,7 @@ from tenant_operator.defaults.desired import DesiredList, DesiredObject
 from tenant_operator.defaults.inventory import EntryState, Inventory
 from tenant_operator.edge.tenant_api import TenantApi
 from tenant_operator.edge.tenant_defaults import DefaultsResult, apply_defaults
+from tenant_operator.edge.write_gate import GatedClient
 from tenant_operator.model.objects import OPERATOR, Object
 from tests.unit.tenant_operator.defaults import manifests
 from tests.unit.tenant_operator.defaults.manifests import config_map, definition, desired, namespace, widget
@@ -32,6 +34,7 @@ class FakeTenantServer:
         self.requests: list[tuple[str, str, str]] = []
         self.refuse: Callable[[str, str], Exception | None] = lambda _method, _path: None
         self.answers: dict[str, bytes] = {}
+        self.is_closed = False
 
     async def request(
         self,
@@ -42,8 +45,11 @@ class FakeTenantServer:
         *,
         content_type: str = "application/json",
         limit_bytes: int = 0,
+        before_send: Callable[[], None] | None = None,
     ) -> bytes:
         assert 0 < limit_bytes <= 4 << 20
+        if before_send is not None:
+            before_send()
         self.requests.append((method, path, " ".join(f"{key}={value}" for key, value in params.items())))
         if (error := self.refuse(method, path)) is not None:
             raise error
@@ -64,6 +70,16 @@ class FakeTenantServer:
             return msgspec.json.encode(self.objects.pop(path))
         return msgspec.json.encode(self.objects[path])
 
+    server = "https://10.96.7.7:6443"
+
+    def stream(
+        self, path: str, params: Mapping[str, str], *, idle_timeout_s: float, timeout_s: float
+    ) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
+        raise AssertionError("nothing in a tenant is watched")
+
+    async def close(self) -> None:
+        self.is_closed = True
+
     def _apply(self, path: str, manifest: Object) -> None:
         self.objects[path] = manifests.live(manifest, f"uid of {manifest['metadata']['name']}")
 
@@ -82,7 +98,9 @@ async def passed(
     secrets: Mapping[str, Object] | None = None,
 ) -> DefaultsResult:
     listed = DesiredList(tuple(objects))
-    return await apply_defaults(TenantApi(server), listed, inventory or Inventory(), secrets or {}, "acme")
+    return await apply_defaults(
+        TenantApi(GatedClient(server, lambda: True)), listed, inventory or Inventory(), secrets or {}, "acme"
+    )
 
 
 def refs(result: DefaultsResult) -> list[str]:
