@@ -14,16 +14,16 @@ from tenant_operator.core.conditions import (
 from tenant_operator.core.observed import Failed, Observed
 from tenant_operator.core.plan import TenantPlan
 from tenant_operator.model.objects import Object
+from tenant_operator.model.virtual_cluster import VirtualCluster, VirtualClusterStatus
 
 
-def status_patch(observed: Observed, plan: TenantPlan, failures: tuple[Failed, ...]) -> Object | None:
-    """None if the status is as it should be. A step that failed stands in condition Ready."""
+def status_after(observed: Observed, plan: TenantPlan, failures: tuple[Failed, ...]) -> VirtualClusterStatus:
+    """The status as it should be. A step that failed stands in condition Ready."""
     cluster = observed.virtual_cluster
     findings = with_failure(plan.findings, failures)
     before = cluster.status
-    after = before
     after = msgspec.structs.replace(
-        after,
+        before,
         observed_generation=cluster.metadata.generation,
         conditions=merged(before.conditions, findings, observed.now_s),
         phase=before.phase if plan.phase is None else plan.phase,
@@ -43,6 +43,12 @@ def status_patch(observed: Observed, plan: TenantPlan, failures: tuple[Failed, .
     if ready is not None:
         # Upstream's fields, which its tools show.
         after = msgspec.structs.replace(after, reason=ready.reason, message=ready.message[:1024])
+    return after
+
+
+def status_patch(cluster: VirtualCluster, after: VirtualClusterStatus) -> Object | None:
+    """A merge patch; None if the status is as it should be."""
+    before = cluster.status
     if _is_same(before, after):
         return None
     old, new = _fields(before), _fields(after)

@@ -2,6 +2,7 @@
 """Reconciles one VirtualCluster: observes, plans, has the steps carried out, and writes the status."""
 
 import asyncio
+from collections.abc import Iterable
 
 import msgspec
 
@@ -10,13 +11,15 @@ from daemonkit.kube.client import ApiError, UnreachableError
 from daemonkit.kube.resources import Key, is_older
 from tenant_operator.core.observed import Failed, Observed, ProbeResult
 from tenant_operator.core.plan import Settings, TenantPlan
-from tenant_operator.core.status import status_patch
+from tenant_operator.core.status import status_after, status_patch
 from tenant_operator.core.tenant import plan
+from tenant_operator.core.transitions import Transition, deleted, transitions
 from tenant_operator.edge.caches import SuperClusterCaches
 from tenant_operator.edge.executor import Executor
 from tenant_operator.edge.probing import Prober
 from tenant_operator.edge.requests import SuperClusterWriter
 from tenant_operator.edge.surroundings import OperatorSurroundings
+from tenant_operator.life.requests import time_of
 from tenant_operator.metrics import OperatorMetrics
 from tenant_operator.model.objects import Ref
 from tenant_operator.model.virtual_cluster import VirtualCluster
@@ -106,6 +109,8 @@ class Reconciler:
         state.failures = failures
         state.unseen.update(versions)
         state.unseen_since = self._outside.monotonic()
+        if not failures:
+            self._report(observed, deleted(made))
         is_written = await self._write_status(key, observed, made, failures)
         has_news = await self._probe(made, state)
         self._metrics.reconciles.labels(
@@ -154,7 +159,9 @@ class Reconciler:
         self, key: Key, observed: Observed, made: TenantPlan, failures: tuple[Failed, ...]
     ) -> bool:
         """Write what changed of the status. Returns False if that failed."""
-        patch = status_patch(observed, made, failures) if made.findings else None
+        cluster = observed.virtual_cluster
+        after = status_after(observed, made, failures)
+        patch = status_patch(cluster, after) if made.findings else None
         if patch is None:
             return True
         ref = Ref("VirtualCluster", *key)
@@ -165,4 +172,14 @@ class Reconciler:
                 return error.status.code == 404  # it is gone, or another wrote it: the next plan sees that
             _log.warning("a status cannot be written", virtual_cluster="/".join(key), reason=error)
             return False
+        self._report(observed, transitions(cluster.status, after))
         return True
+
+    def _report(self, observed: Observed, found: Iterable[Transition]) -> None:
+        """A line for each, of the replica that has written it."""
+        meta = observed.virtual_cluster.metadata
+        for each in found:
+            _log.info(each.message, virtual_cluster=f"{meta.namespace}/{meta.name}", **each.facts)
+            created_at = time_of(meta.creation_timestamp)
+            if each.is_first and created_at is not None:
+                self._metrics.ready_seconds.observe(max(observed.now_s - created_at, 0.0))

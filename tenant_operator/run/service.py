@@ -3,7 +3,7 @@
 
 import secrets
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
@@ -26,6 +26,7 @@ from tenant_operator.edge.write_gate import GatedClient
 from tenant_operator.election.leader import Leader
 from tenant_operator.metrics import OperatorMetrics
 from tenant_operator.model.objects import OPERATOR
+from tenant_operator.model.virtual_cluster import VirtualCluster
 from tenant_operator.run.queue import ReconcileQueue
 from tenant_operator.run.reconciler import Reconciler
 from tenant_operator.run.report import OperatorReport
@@ -78,12 +79,16 @@ class OperatorService:
             self._metrics,
             outside,
         )
+        self._metrics.watch(self._known_clusters, self._may_write)
         self._report = OperatorReport(
             self._caches, self._reconciler, self._leadership, clock=outside.monotonic
         )
 
     def _may_write(self) -> bool:
         return self._leader is None or self._leader.may_write()
+
+    def _known_clusters(self) -> Iterable[VirtualCluster]:
+        return self._caches.clusters.objects.values()
 
     def _leadership(self) -> str:
         """A line about who leads; empty without replicas."""

@@ -63,6 +63,7 @@ _BUILD = 'vcnode_build_info{job="vn-agent",node="%s",instance="%s",daemon="vn-ag
 _REQUESTS = "vcnode_vnagent_requests_total"
 _RENEWALS = "vcnode_syncer_vnode_renewals_total"
 _RECONCILES = "vcnode_tenantoperator_reconciles_total"
+_CLUSTERS = "vcnode_tenantoperator_virtual_clusters"
 _REVIEWS = "vcnode_dnswebhook_reviews_total"
 _STALE = "30+60x200"
 
@@ -463,6 +464,25 @@ FAULTS: dict[str, AlertFault] = {
         {
             on_node("vcnode_tenantoperator_ready_seconds_bucket", OPER, le=le): "0+1x200"
             for le in ("60.0", "120.0", "300.0", "+Inf")
+        },
+    ),
+    "VcOperatorTenantsNotReady": AlertFault(
+        "a tenant's store has no volume",
+        {on_node(_CLUSTERS, OPER, ready="False", reason="WorkloadNotReady"): LATE},
+        {"severity": "warning"},
+        {
+            on_node(_CLUSTERS, OPER, ready="False", reason="Asleep"): "3x200",
+            on_node(_CLUSTERS, OPER, ready="True", reason="TenantReady"): "3x200",
+            on_node(_CLUSTERS, OPER, ready="Unknown", reason="NotReconciled"): "1x200",
+        },
+    ),
+    "VcOperatorNoLeader": AlertFault(
+        "the right to write the Lease was taken away",
+        {on_node("vcnode_tenantoperator_leaders", OPER): "1x139 0x61"},
+        {"severity": "critical"},
+        {
+            on_node("vcnode_tenantoperator_leaders", OPER): REST,
+            on_node("vcnode_tenantoperator_leaders", OPER, instance="10.0.0.12:10571"): "1x200",
         },
     ),
 }

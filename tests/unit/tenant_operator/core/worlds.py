@@ -19,7 +19,7 @@ from tenant_operator.core.live import LiveObject
 from tenant_operator.core.observed import Observed, ProbeResult
 from tenant_operator.core.plan import Settings, TenantPlan
 from tenant_operator.core.probes import JobLogProbe, NamespacesProbe, RotationProbe, SourceProbe
-from tenant_operator.core.status import status_patch
+from tenant_operator.core.status import status_after, status_patch
 from tenant_operator.core.steps import (
     Apply,
     ClaimNamespace,
@@ -113,7 +113,9 @@ class FakeWorld:
     def finish(self, made: TenantPlan) -> bool:
         """Write the status, answer the probes, and let workloads become ready. Returns whether any
         changed."""
-        patch = status_patch(self.observed(), made, ()) if made.findings else None
+        observed = self.observed()
+        after = status_after(observed, made, ())
+        patch = status_patch(observed.virtual_cluster, after) if made.findings else None
         if patch is not None:
             status = self.cluster.setdefault("status", {})
             status |= patch["status"]
