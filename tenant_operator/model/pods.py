@@ -13,8 +13,6 @@ from tenant_operator.model.cluster_version import ComponentSize
 from tenant_operator.model.control_plane import ControlPlane
 from tenant_operator.model.objects import Object
 
-# `nonroot` of distroless images. fsGroup lets it read Secrets, whose files belong to root.
-NON_ROOT = 65532
 GROUP_READABLE = 0o440
 
 FILES_DIRECTORY = "/etc/kubernetes/files"
@@ -152,15 +150,18 @@ def memory_quantity(size: int) -> str:
     return f"{whole // 1024}Gi" if whole % 1024 == 0 else f"{whole}Mi"
 
 
-_SECURITY: Object = {
-    "runAsNonRoot": True,
-    "runAsUser": NON_ROOT,
-    "runAsGroup": NON_ROOT,
-    "fsGroup": NON_ROOT,
-    # Else the kubelet walks a whole volume at each start.
-    "fsGroupChangePolicy": "OnRootMismatch",
-    "seccompProfile": {"type": "RuntimeDefault"},
-}
+def _security(control_plane: ControlPlane) -> Object:
+    """fsGroup lets it read Secrets, whose files belong to root."""
+    user = control_plane.user_id
+    return {
+        "runAsNonRoot": True,
+        "runAsUser": user,
+        "runAsGroup": user,
+        "fsGroup": user,
+        # Else the kubelet walks a whole volume at each start.
+        "fsGroupChangePolicy": "OnRootMismatch",
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
 
 
 def pod_template(
@@ -179,7 +180,7 @@ def pod_template(
         "enableServiceLinks": False,
         "serviceAccountName": names.SERVICE_ACCOUNT,
         "terminationGracePeriodSeconds": grace_seconds,
-        "securityContext": _SECURITY,
+        "securityContext": _security(control_plane),
         "affinity": {"podAntiAffinity": _spread(component)},
         "topologySpreadConstraints": [
             {
