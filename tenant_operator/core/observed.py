@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a plan is made from: one VirtualCluster, its objects, and what probes found."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
@@ -33,6 +33,7 @@ class Observed(msgspec.Struct, frozen=True):
     """`objects` are those with the label of its UID, by kind, namespace and name.
 
     `defaults` are the ConfigMaps of the operator's namespace, as manifests, by their names.
+    `all_clusters` are of all tenants, it too: no other key may overlap its own.
     """
 
     virtual_cluster: VirtualCluster
@@ -42,7 +43,7 @@ class Observed(msgspec.Struct, frozen=True):
     probes: Mapping[str, ProbeResult] = {}
     failures: tuple[Failed, ...] = ()
     defaults: Mapping[str, tuple[ManifestFile, ...]] = {}
-    other_service_cidrs: Mapping[str, tuple[str, ...]] = {}
+    all_clusters: Iterable[VirtualCluster] = ()
 
     def live(self, kind: str, namespace: str, name: str) -> LiveObject | None:
         """One of its objects."""

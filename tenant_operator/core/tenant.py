@@ -33,6 +33,8 @@ from tenant_operator.pki.plan import ALL_CERTIFICATES
 
 # Of a tenant that is well, the parts that no watch shows are asked so often.
 _SETTLED_S = 600.0
+# What is refused because of another VirtualCluster is seen again when that has ended. It costs no request.
+_REFUSED_S = 30.0
 # While something is awaited.
 _AWAITED_S = 1.0
 RUNNING, UPDATING, PENDING = "Running", "Updating", "Pending"
@@ -47,7 +49,8 @@ def plan(observed: Observed, settings: Settings) -> TenantPlan:
     resolved = _resolved(observed, settings)
     if isinstance(resolved, SpecProblem):
         message = f"{resolved.field}: {resolved.message}; {resolved.remedy}"
-        return TenantPlan(findings=(fails(ConditionType.READY, resolved.reason, message),), waits_for=message)
+        finding = fails(ConditionType.READY, resolved.reason, message)
+        return TenantPlan(findings=(finding,), waits_for=message, check_again_s=_REFUSED_S)
     cluster = observed.virtual_cluster
     if cluster.spec.import_ is not None:
         return plan_imported(observed, resolved, cluster.spec.import_, settings)
@@ -160,7 +163,9 @@ def _resolved(observed: Observed, settings: Settings) -> ControlPlane | SpecProb
             "name one of them, or create it",
         )
     release = release_of(version)
-    return control_plane_of(cluster, release, settings) if isinstance(release, Release) else release
+    if not isinstance(release, Release):
+        return release
+    return control_plane_of(cluster, release, settings, observed.all_clusters)
 
 
 def _completed(

@@ -49,10 +49,11 @@ class ControlPlane(msgspec.Struct, frozen=True):
     def user_id(self) -> int:
         """The user and group of its processes, its own on a node.
 
-        The kernel counts inotify instances and pending signals by user: an API server and a controller manager
-        have 11 of the 128 instances that a user may have, so with one user for all tenants a node had room for
-        11. What of one tenant leaves its container also meets no process or file of another. Among 100 tenants
-        of a node two have the same one by a chance of 1 in 20 000; those share these counts and nothing else.
+        The kernel counts inotify instances and pending signals by user. An API server and a controller
+        manager have 11 of the 128 instances that a user may have: with one user for all tenants a node had
+        room for 11. What of one tenant leaves its container also meets no process or file of another. Among
+        100 tenants of a node two have the same one by a chance of 1 in 20 000; those share these counts and
+        nothing else.
         """
         digest = hashlib.sha256(self.key.encode()).digest()
         return FIRST_USER_ID + int.from_bytes(digest[:8], "big") % USER_IDS

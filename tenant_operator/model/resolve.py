@@ -45,9 +45,15 @@ class ClusterRanges(Protocol):
 
 
 def control_plane_of(
-    virtual_cluster: VirtualCluster, release: Release, settings: ClusterRanges
+    virtual_cluster: VirtualCluster,
+    release: Release,
+    settings: ClusterRanges,
+    all_clusters: Iterable[VirtualCluster] = (),
 ) -> ControlPlane | SpecProblem:
-    """The control plane that the VirtualCluster asks for, or the first problem of its spec."""
+    """The control plane that the VirtualCluster asks for, or the first problem of its spec.
+
+    `all_clusters` are of all tenants.
+    """
     meta, spec = virtual_cluster.metadata, virtual_cluster.spec
     key = virtual_cluster.key
     if isinstance(key, names.Refused):
@@ -58,6 +64,13 @@ def control_plane_of(
             "NameTooLong",
             f"the cluster key {key} has {len(key)} characters, and {MAX_KEY_CHARS} leave room for namespaces",
             "use a shorter name or namespace",
+        )
+    if not virtual_cluster.status.cluster_namespace and _is_taken(virtual_cluster, key, all_clusters):
+        return SpecProblem(
+            "metadata.name",
+            "ClusterKeyTaken",
+            f"with the cluster key {key} a super namespace could be this VirtualCluster's and another's",
+            "make it again under another name or in another namespace",
         )
     problem = next(_problems(spec, release, settings), None)
     if problem is not None:
@@ -74,6 +87,22 @@ def control_plane_of(
         pki_days=spec.pki_expire_days,
         exposure=spec.exposure,
         volumes=spec.volumes,
+    )
+
+
+def _is_taken(virtual_cluster: VirtualCluster, key: str, all_clusters: Iterable[VirtualCluster]) -> bool:
+    """Whether its key overlaps one that is in use, or that of a VirtualCluster which was there before it."""
+
+    def order(each: VirtualCluster) -> tuple[bool, str, str]:
+        is_in_use = bool(each.status.cluster_namespace)
+        return not is_in_use, each.metadata.creation_timestamp, each.metadata.uid
+
+    return any(
+        isinstance(other := each.key, str)
+        and names.overlaps(key, other)
+        and order(each) < order(virtual_cluster)
+        for each in all_clusters
+        if each.metadata.uid != virtual_cluster.metadata.uid
     )
 
 

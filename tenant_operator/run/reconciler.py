@@ -131,6 +131,7 @@ class Reconciler:
             dict(state.probes),
             state.failures,
             {each.metadata.name: each.files for each in self._caches.defaults.objects.values()},
+            self._caches.clusters.objects.values(),
         )
 
     def _waits_for_watch(self, state: ReconcileState) -> bool:

@@ -172,3 +172,50 @@ def test_what_is_made_is_sound(spec: dict[str, Any], meta: dict[str, str], key: 
         network = ipaddress.ip_network(cidr)
         assert ipaddress.ip_address(address) in network
         assert not [each for each in taken if each.version == network.version and each.overlaps(network)]
+
+
+def cluster(namespace: str, name: str, uid: str, created: str = "", key: str = "") -> VirtualCluster:
+    metadata = {"namespace": namespace, "name": name, "uid": uid, "creationTimestamp": created}
+    return msgspec.convert({"metadata": metadata, "status": {"clusterNamespace": key}}, VirtualCluster)
+
+
+OLD, NEW = "2026-11-30T10:00:00Z", "2026-11-30T11:00:00Z"
+COLLIDING = ("u0", "u269")
+SHORT, LONG = "ns-fd1b34-name", "ns-fd1b34-name-x"
+
+
+@pytest.mark.parametrize(
+    ("other", "is_refused"),
+    [
+        (cluster("ns", "name-x", UID, NEW), False),
+        (cluster("ns", "other", "u2", OLD), False),
+        (cluster("x", "y", "u2", NEW, SHORT), True),
+        (cluster("x", "y", "u2", NEW, LONG), True),
+        (cluster("x", "y", "u2", OLD, "ns-fd1b34"), True),
+        (cluster("x", "y", "u2", OLD, "ns-fd1b34-nam"), False),
+        (cluster("x", "y", "u2", OLD, "ns-fd1b34-names"), False),
+    ],
+)
+def test_a_key_that_overlaps_one_in_use_is_refused(other: VirtualCluster, is_refused: bool) -> None:
+    """The condition names no other tenant."""
+    found = control_plane_of(cluster("ns", "name", UID, OLD), RELEASE, RangeSettings(), [other])
+    assert isinstance(found, SpecProblem) is is_refused
+    if isinstance(found, SpecProblem):
+        assert (found.field, found.reason) == ("metadata.name", "ClusterKeyTaken")
+        assert "x/y" not in found.text
+        assert "ns-fd1b34-name-x" not in found.text
+
+
+def test_of_two_new_ones_the_elder_is_served() -> None:
+    """Keys have 24 bits of the UID's hash: these two UIDs, found by trying, agree in them."""
+    elder = cluster("ns", "name", COLLIDING[0], OLD)
+    younger = cluster("ns", "name-x", COLLIDING[1], NEW)
+    both = [elder, younger]
+    assert isinstance(control_plane_of(elder, RELEASE, RangeSettings(), both), ControlPlane)
+    assert isinstance(control_plane_of(younger, RELEASE, RangeSettings(), both), SpecProblem)
+
+
+def test_one_that_is_served_stays_so() -> None:
+    served = cluster("ns", "name", UID, NEW, SHORT)
+    other = cluster("x", "y", "u2", OLD, "ns-fd1b34")
+    assert isinstance(control_plane_of(served, RELEASE, RangeSettings(), [other]), ControlPlane)
