@@ -135,14 +135,15 @@ SHARDS = "vcnode.io/shards"
 MANAGED_BY = "vcnode.io/managed-by"
 
 # Annotations on the Secrets of a tenant's control plane: what its certificate was issued for, and its data as
-# written (digests); of a rotation its phase, the request that began it, and since when all use the new key;
-# the ids of keys that have no certificate: what signs, the next one and the previous one, separated by
-# commas.
+# written (digests); of a rotation its phase, the request that began it, since when all use the new key, and
+# how far what the former one encrypted is written again; the ids of keys that have no certificate: what
+# signs, the next one and the previous one, separated by commas.
 SPEC_DIGEST = "vcnode.io/spec-digest"
 DATA_DIGEST = "vcnode.io/data-digest"
 ROTATION_PHASE = "vcnode.io/rotation-phase"
 ROTATION_TOKEN = "vcnode.io/rotation-token"  # noqa: S105 - an annotation's key, not a secret
 ROTATION_SINCE = "vcnode.io/rotation-since"
+ROTATION_PROGRESS = "vcnode.io/rotation-progress"
 KEY_IDS = "vcnode.io/key-ids"
 
 # Annotations on the workloads of a control plane: the ClusterVersion that each was applied with, and the

@@ -28,7 +28,6 @@ from tenant_operator.pki.plan import (
     MakeKeys,
     MakeLeaf,
     PkiInputs,
-    PkiStep,
     RotateSecret,
     plan_pki,
 )
@@ -62,8 +61,9 @@ def settle(
     addresses: Sequence[str],
     settings: Settings,
     requests: Requests,
+    files: dict[str, str],
 ) -> CredentialState:
-    """Make what is missing or due, and take the next steps of rotations."""
+    """Make what is missing or due, and take the next steps of rotations. `files` as of `RotationProbe`."""
     specs = catalog.leaves(control_plane, addresses, ())
     known = catalog.authorities(control_plane)
     key = control_plane.key
@@ -78,6 +78,7 @@ def settle(
         for ref, live in observed.objects.items()
         if ref.kind == "Secret"
     }
+    asked = rotations.answers(observed, control_plane, files)
     plan = plan_pki(
         PkiInputs(
             key,
@@ -86,7 +87,7 @@ def settle(
             secrets,
             b"" if cluster is None else trusted(cluster),
             requests.rotations,
-            rotations.answers(observed, key),
+            asked,
             observed.now_s,
             token_life_s(control_plane),
             rotations.SUPPORTED,
@@ -95,7 +96,7 @@ def settle(
     made = CredentialState(plan.problems, {spec: secrets.get(spec.ref) for spec in specs}, plan.rotations)
     issued = [each for each in plan.steps if not isinstance(each, RotateSecret)]
     builder.steps += [_operator_step(each, observed, control_plane) for each in issued]
-    rotations.ask(builder, observed, plan.asks)
+    rotations.ask(builder, observed, control_plane, plan.asks, files)
     if not math.isinf(plan.due_at):
         builder.look_again(max(plan.due_at - observed.now_s, 1.0))
     if made.problems:
@@ -119,7 +120,7 @@ def settle(
     if made.has_all and not issued:
         # What the present keys sign is there before they change.
         builder.steps += [
-            _operator_step(each, observed, control_plane)
+            Rotate(each, control_plane.labels, rotations.servers_of(asked.get(each.what, {})))
             for each in plan.steps
             if isinstance(each, RotateSecret)
         ]
@@ -135,7 +136,9 @@ def token_life_s(control_plane: ControlPlane) -> float:
     return SIGNER_TOKEN_S if has_signer(control_plane) else API_SERVER_TOKEN_S
 
 
-def _operator_step(step: PkiStep, observed: Observed, control_plane: ControlPlane) -> OperatorStep:
+def _operator_step(
+    step: MakeAuthority | MakeKeys | MakeLeaf, observed: Observed, control_plane: ControlPlane
+) -> OperatorStep:
     """The step as the edge takes it: with labels, and the version of the Secret that it replaces."""
     labels = control_plane.labels
 
@@ -150,8 +153,6 @@ def _operator_step(step: PkiStep, observed: Observed, control_plane: ControlPlan
             return GenerateKeys(ref, labels, annotations, version(ref))
         case MakeLeaf(spec, authority, annotations, bundle):
             return IssueLeaf(spec, authority, labels, annotations, bundle, version(spec.ref))
-        case RotateSecret():
-            return Rotate(step, labels)
 
 
 def authorities_map(

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The steps of a control plane that the operator runs itself, in their order."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from tenancy import keys
 from tenant_operator.core import credentials
@@ -22,6 +22,8 @@ from tenant_operator.model.objects import Object, ref_of
 from tenant_operator.provisioners.native.manifests import DATASTORE
 from tenant_operator.provisioners.native.manifests import groups as native_groups
 from tenant_operator.provisioners.port import Group
+
+_WORKLOADS = ("Deployment", "StatefulSet")
 
 
 def claim(builder: PlanBuilder, observed: Observed, control_plane: ControlPlane) -> bool:
@@ -125,11 +127,23 @@ def stages(
         apply_all(builder, observed, rest[0].manifests)
         builder.wait(missing)
         return None
-    made = credentials.settle(builder, observed, control_plane, addresses, settings, requests)
+    files = _files(manifest for group in groups for manifest in group.manifests)
+    made = credentials.settle(builder, observed, control_plane, addresses, settings, requests, files)
     builder.rotations = made.rotations
     if made.has_all:
         _roll_out(builder, observed, control_plane, rest)
     return made.finding(observed.now_s)
+
+
+def _files(manifests: Iterable[Object]) -> dict[str, str]:
+    """Of each workload the digest of what its pods read at their start alone."""
+    return {
+        manifest["metadata"]["name"]: (manifest["spec"]["template"]["metadata"].get("annotations") or {}).get(
+            names.FILES_DIGEST, ""
+        )
+        for manifest in manifests
+        if manifest["kind"] in _WORKLOADS
+    }
 
 
 def _roll_out(
@@ -163,11 +177,7 @@ def _put_to_sleep(builder: PlanBuilder, observed: Observed, groups: Sequence[Gro
 def _readiness(observed: Observed, manifests: tuple[Object, ...]) -> list[Readiness]:
     """Of the workloads among these objects."""
     refs = [ref_of(each) for each in manifests]
-    return [
-        readiness_of(ref.name, observed.objects.get(ref))
-        for ref in refs
-        if ref.kind in ("Deployment", "StatefulSet")
-    ]
+    return [readiness_of(ref.name, observed.objects.get(ref)) for ref in refs if ref.kind in _WORKLOADS]
 
 
 def _missing_credential(observed: Observed, control_plane: ControlPlane, datastore: Datastore) -> str:

@@ -80,11 +80,13 @@ class RotationProbe(msgspec.Struct, frozen=True):
     """Which of the keys in a Secret its consumers use, and by which they verify.
 
     `version` is of the Secret: an answer from before its last step does not count. The facts have answers.
+    `files`: by component the digest of files that its pods have read if they are of the present template.
     """
 
     what: str
     secret: Ref
     version: str
+    files: dict[str, str] = {}
 
     @property
     def name(self) -> str:

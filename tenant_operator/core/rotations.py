@@ -5,16 +5,20 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from tenancy import keys
 from tenant_operator.core.observed import Observed
 from tenant_operator.core.plan import PlanBuilder
 from tenant_operator.core.probes import RotationProbe
 from tenant_operator.model import names
+from tenant_operator.model.control_plane import ControlPlane
 from tenant_operator.model.objects import Ref
 from tenant_operator.model.virtual_cluster import RotationStatus
+from tenant_operator.pki.facts import digest_of
 from tenant_operator.pki.plan import RotateSecret
-from tenant_operator.pki.rotation import PLANS, Asked, Consumer, ConsumerAnswer
+from tenant_operator.pki.rotation import ENCRYPTION_KEY, PLANS, Asked, Consumer, ConsumerAnswer
+from tenant_operator.provisioners.native.api_server import reports_encryption
 
-SUPPORTED = frozenset({names.SERVICE_ACCOUNT_KEYS})
+SUPPORTED = frozenset({names.SERVICE_ACCOUNT_KEYS, ENCRYPTION_KEY})
 """By the names in requests. What is not here is made once, and stays."""
 
 ASKED, VERSION = "asked", "version"
@@ -24,22 +28,57 @@ ASKED, VERSION = "asked", "version"
 _FRESH_S = 30.0
 # A mounted file arrives within 90 s.
 _ASK_AGAIN_S = 3.0
+_COMPLETE = "complete"
 
 _AnswerTable = dict[Consumer, dict[str, ConsumerAnswer | None] | None]
 _DECODER = msgspec.json.Decoder(_AnswerTable)
 
 
-def answers(observed: Observed, key: str) -> Mapping[str, Asked]:
-    """What consumers answered to the last questions, by what rotates in this root namespace."""
+def answers(observed: Observed, control_plane: ControlPlane, files: dict[str, str]) -> Mapping[str, Asked]:
+    """What consumers answered to the last questions, by what rotates."""
     found: dict[str, Asked] = {}
     for what in SUPPORTED:
-        probe = probe_of(observed, Ref("Secret", key, PLANS[what].secret), what)
+        probe = _probe(observed, control_plane, what, files)
         result = observed.probes.get(probe.name)
         if result is None or not result.is_ok or observed.now_s - result.at > _FRESH_S:
             continue
         if result.facts[VERSION] == probe.version:
             found[what] = _DECODER.decode(result.facts[ASKED])
+    if ENCRYPTION_KEY in found:
+        stored = _stored(observed, control_plane.key, servers_of(found[ENCRYPTION_KEY]))
+        found[ENCRYPTION_KEY] = {**found[ENCRYPTION_KEY], Consumer.STORED_SECRETS: stored}
     return found
+
+
+def servers_of(asked: Asked) -> str:
+    """Identifies the API servers that were asked, by the names of their pods."""
+    return digest_of(",".join(sorted(asked.get(Consumer.API_SERVER) or ())).encode())
+
+
+def progress_of(annotations: Mapping[str, str], servers: str) -> str | None:
+    """Behind which token of a list Secrets are still to be rewritten; empty from the first one, None if all
+    are.
+
+    Only while the same API servers run: one that came later may have written by the former key before it had
+    read the next.
+    """
+    before, _, token = annotations.get(keys.ROTATION_PROGRESS, "").partition(":")
+    if before != servers:
+        return ""
+    return None if token == _COMPLETE else token
+
+
+def progress_text(servers: str, token: str) -> str:
+    """As `progress_of` reads it, of the token behind the last Secret that was rewritten."""
+    return f"{servers}:{token or _COMPLETE}"
+
+
+def _stored(observed: Observed, key: str, servers: str) -> dict[str, ConsumerAnswer | None]:
+    live = observed.live("Secret", key, PLANS[ENCRYPTION_KEY].secret)
+    annotations = {} if live is None else live.metadata.annotations
+    ids = annotations.get(keys.KEY_IDS, "").split(",")
+    uses = ids if progress_of(annotations, servers) is not None else ids[:1]
+    return {"": ConsumerAnswer(uses=frozenset(uses))}
 
 
 def encode(asked: Asked) -> str:
@@ -47,10 +86,16 @@ def encode(asked: Asked) -> str:
     return msgspec.json.encode(asked, order="deterministic").decode()
 
 
-def ask(builder: PlanBuilder, observed: Observed, waiting: Sequence[RotateSecret]) -> None:
+def ask(
+    builder: PlanBuilder,
+    observed: Observed,
+    control_plane: ControlPlane,
+    waiting: Sequence[RotateSecret],
+    files: dict[str, str],
+) -> None:
     """Ask the consumers of what waits for answers, every few seconds."""
     for each in waiting:
-        probe = probe_of(observed, each.secret, each.what)
+        probe = _probe(observed, control_plane, each.what, files)
         before = observed.probes.get(probe.name)
         is_known = before is not None and before.facts.get(VERSION) == probe.version
         if before is None or not is_known or observed.now_s - before.at >= _ASK_AGAIN_S:
@@ -58,10 +103,16 @@ def ask(builder: PlanBuilder, observed: Observed, waiting: Sequence[RotateSecret
         builder.look_again(_ASK_AGAIN_S)
 
 
-def probe_of(observed: Observed, secret: Ref, what: str) -> RotationProbe:
-    """The question about this Secret as it is now."""
+def _probe(
+    observed: Observed, control_plane: ControlPlane, what: str, files: dict[str, str]
+) -> RotationProbe:
+    """The question about the Secret as it is now."""
+    secret = Ref("Secret", control_plane.key, PLANS[what].secret)
     live = observed.objects.get(secret)
-    return RotationProbe(what, secret, "" if live is None else live.metadata.resource_version)
+    version = "" if live is None else live.metadata.resource_version
+    if what == ENCRYPTION_KEY and reports_encryption(control_plane):
+        files = {}  # a pod reads it again, and its template has no digest of it
+    return RotationProbe(what, secret, ",".join((version, *files.values())), files)
 
 
 def sentence(rotation: RotationStatus) -> str:

@@ -71,10 +71,14 @@ class GenerateKeys(msgspec.Struct, frozen=True):
 
 
 class Rotate(msgspec.Struct, frozen=True):
-    """Take one step of a rotation, if the Secret is where the step begins."""
+    """Take one step of a rotation, if the Secret is where the step begins.
+
+    `servers` identifies the API servers that run: what others have written is not known to be rewritten.
+    """
 
     rotation: RotateSecret
     labels: dict[str, str]
+    servers: str = ""
 
 
 class PatchCluster(msgspec.Struct, frozen=True):

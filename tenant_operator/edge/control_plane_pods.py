@@ -26,6 +26,10 @@ class ComponentPod(msgspec.Struct, frozen=True):
         host = f"[{self.address}]" if ":" in self.address else self.address
         return f"https://{host}:{port}"
 
+    def has_started_with(self, files_digest: str) -> bool:
+        """Whether it serves, and is of the template that has this digest of its files."""
+        return bool(files_digest) and self.files_digest == files_digest and self.is_ready
+
 
 class _PodName(msgspec.Struct, frozen=True):
     name: str

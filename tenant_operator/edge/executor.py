@@ -8,6 +8,7 @@ from daemonkit import logs
 from daemonkit.kube.client import ApiError, UnreachableError
 from daemonkit.kube.kubeconfig import Access
 from tenancy import keys
+from tenant_operator.core import rotations
 from tenant_operator.core.observed import Failed, Observed
 from tenant_operator.core.steps import (
     Apply,
@@ -28,6 +29,7 @@ from tenant_operator.defaults.record import RECORD_KEY, next_record, write_recor
 from tenant_operator.edge import tenant_client
 from tenant_operator.edge.imported_source import secret_value
 from tenant_operator.edge.requests import SuperClusterWriter
+from tenant_operator.edge.stored_secrets import rewrite
 from tenant_operator.edge.tenant_api import TenantApi
 from tenant_operator.edge.tenant_client import TenantClientError
 from tenant_operator.edge.tenant_defaults import apply_defaults
@@ -38,7 +40,7 @@ from tenant_operator.model.objects import Object, Ref, ref_of
 from tenant_operator.pki import issuing, rotating
 from tenant_operator.pki.facts import digest_of
 from tenant_operator.pki.issuing import IssuedPair
-from tenant_operator.pki.rotation import PLANS
+from tenant_operator.pki.rotation import PLANS, RotationStep
 from tenant_operator.provisioners.imported.adoption import kubeconfig_copy
 
 _log = logs.get(__name__)
@@ -182,6 +184,7 @@ class Executor:
         found = await self._super.get(ref)
         if found is None:
             raise StepFailedError("SecretMissing", f"{ref} was deleted meanwhile")
+        progress = await self._rewrite(step, found) if rotation.step is RotationStep.REWRITE else ""
         made = rotating.rotate(
             PLANS[rotation.what],
             rotation.step,
@@ -190,6 +193,7 @@ class Executor:
             self._wall(),
             request=rotation.request,
             spec=rotation.spec,
+            progress=progress,
         )
         # What it signs by is another one from now on.
         authorities.pop(ref, None)
@@ -198,6 +202,19 @@ class Executor:
         data, annotations = made
         manifest = issuing.secret_of(ref.namespace, ref.name, data, step.labels, annotations)
         return await self._write(manifest, found["metadata"]["resourceVersion"])
+
+    async def _rewrite(self, step: Rotate, config: Object) -> str:
+        """A part of the tenant's Secrets, and how far that is."""
+        annotations = config["metadata"].get("annotations") or {}
+        token = rotations.progress_of(annotations, step.servers)
+        if token is None:
+            return rotations.progress_text(step.servers, "")
+        access = await self._access(Ref("Secret", step.rotation.secret.namespace, names.OPERATOR_CLIENT))
+        client = self._open_tenant(access)
+        try:
+            return rotations.progress_text(step.servers, await rewrite(client, token))
+        finally:
+            await client.close()
 
     async def _settle_defaults(self, step: SettleDefaults) -> Object:
         """A pass in the tenant; what it came to is written whatever that is."""

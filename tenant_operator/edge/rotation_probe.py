@@ -6,6 +6,7 @@ what it answers about its own objects; all that is read is bounded.
 """
 
 import asyncio
+import base64
 import dataclasses
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
@@ -14,16 +15,18 @@ import msgspec
 
 from daemonkit.kube.client import ApiClient, ApiError, UnreachableError
 from daemonkit.kube.kubeconfig import Access
+from tenancy import keys
 from tenant_operator.core import rotations
 from tenant_operator.core.observed import ProbeResult
 from tenant_operator.core.probes import RotationProbe
 from tenant_operator.edge import account_keys, tenant_client
 from tenant_operator.edge.control_plane_pods import ComponentPod, pods_of
+from tenant_operator.edge.encryption_keys import has_loaded
 from tenant_operator.edge.requests import SuperClusterWriter
 from tenant_operator.edge.tenant_client import TenantClientError
 from tenant_operator.model import names
 from tenant_operator.model.objects import Ref
-from tenant_operator.pki.rotation import Asked, Consumer, ConsumerAnswer
+from tenant_operator.pki.rotation import ENCRYPTION_KEY, Asked, Consumer, ConsumerAnswer
 
 Found = TypeVar("Found")
 
@@ -52,7 +55,10 @@ class RotationProber:
             access = tenant_client.access_of(await self._super.get(credential))
         except TenantClientError as error:
             return ProbeResult(is_ok=False, at=now, detail=f"{credential}: {error}")
-        asked = await self._service_account_keys(probe, access)
+        if probe.what == ENCRYPTION_KEY:
+            asked = await self._encryption_key(probe, access)
+        else:
+            asked = await self._service_account_keys(probe, access)
         facts = {rotations.VERSION: probe.version, rotations.ASKED: rotations.encode(asked)}
         return ProbeResult(is_ok=True, at=now, facts=facts)
 
@@ -63,6 +69,23 @@ class RotationProber:
             _one(self._with_client(access, account_keys.token_secrets)),
         )
         return {Consumer.API_SERVER: servers, Consumer.TOKEN_SECRETS: secrets}
+
+    async def _encryption_key(self, probe: RotationProbe, access: Access) -> Asked:
+        """An API server that has loaded the present configuration decrypts by all of its keys, and encrypts
+        by the first."""
+        secret = await self._super.get(probe.secret) or {}
+        config = base64.b64decode((secret.get("data") or {}).get("config.yaml", ""))
+        ids = ((secret.get("metadata") or {}).get("annotations") or {}).get(keys.KEY_IDS, "").split(",")
+        loaded = ConsumerAnswer(frozenset(filter(None, ids)), frozenset(ids[:1]))
+        pods = await pods_of(self._client, probe.secret.namespace, names.API_SERVER)
+        started = {each.name for each in pods if each.has_started_with(probe.files.get(names.API_SERVER, ""))}
+
+        async def ask(client: ApiClient) -> ConsumerAnswer:
+            return loaded if await has_loaded(client, config) else ConsumerAnswer()
+
+        others = tuple(each for each in pods if each.name not in started)
+        asked = await self._of_each(others, access, ask)
+        return {Consumer.API_SERVER: asked | dict.fromkeys(started, loaded)}
 
     async def _of_each(
         self,

@@ -30,7 +30,7 @@ from tenant_operator.pki.rotation import (
 )
 
 _KEY_NAME_BYTES = 4
-_ROTATING = (keys.ROTATION_PHASE, keys.ROTATION_TOKEN, keys.ROTATION_SINCE)
+_ROTATING = (keys.ROTATION_PHASE, keys.ROTATION_TOKEN, keys.ROTATION_SINCE, keys.ROTATION_PROGRESS)
 
 
 def new_service_account_keys() -> tuple[dict[str, bytes], dict[str, str]]:
@@ -56,10 +56,11 @@ def rotate(
     *,
     request: str = "",
     spec: AuthoritySpec | None = None,
+    progress: str = "",
 ) -> tuple[dict[str, bytes], dict[str, str]] | None:
     """Data and annotations of a Secret after a step of its rotation; None if the step was taken already.
 
-    `spec` is of an authority that begins to rotate.
+    `spec` is of an authority that begins to rotate, `progress` how far what is stored was rewritten.
     """
     state = state_of(_facts(data, annotations))
     if state is None or not can_take(step, state):
@@ -81,6 +82,8 @@ def rotate(
         # Edited by hand: nothing can be signed by this key, so the next one signs at once.
         _promote(after, plan)
         found[keys.ROTATION_PHASE] = REISSUED
+    if step is RotationStep.REWRITE:
+        found[keys.ROTATION_PROGRESS] = progress
     if keys.KEY_IDS in annotations:
         found[keys.KEY_IDS] = ",".join(ids).rstrip(",")
     return after, found

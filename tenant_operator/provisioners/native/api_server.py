@@ -32,6 +32,7 @@ _HEALTH_PATHS = ("/livez", "/livez/ping", "/readyz", "/healthz")
 _SIGNER = "vc-signer"
 _SIGNER_SIZE = ComponentSize(cpu="5m", memory="48Mi")
 _SIGNER_SINCE = (1, 34, 0)
+_CONFIG_DIGEST_SINCE = (1, 34, 0)
 _SIGNER_PROBE_PORT = 6444
 _KUBELET_BUNDLE = f"{names.AUTHORITIES}/{names.KUBELET_SERVING_BUNDLE}"
 
@@ -121,10 +122,18 @@ def has_signer(control_plane: ControlPlane) -> bool:
     return control_plane.release.images.signer != "" and control_plane.release.version >= _SIGNER_SINCE
 
 
+def reports_encryption(control_plane: ControlPlane) -> bool:
+    """Whether its metrics have the digest of the encryption configuration that it uses."""
+    return control_plane.release.version >= _CONFIG_DIGEST_SINCE
+
+
 def _digest(control_plane: ControlPlane, inputs: ManifestInputs, datastore: Datastore) -> str:
     parts = [inputs.digests.get(each, "") for each in (_KUBELET_BUNDLE, *datastore.apiserver_digests)]
     if not has_signer(control_plane):
         parts.append(inputs.digests.get(names.SERVICE_ACCOUNT_KEYS, ""))
+    if not reports_encryption(control_plane):
+        # It reads the file again all the same. Its pods alone show by which key.
+        parts.append(inputs.digests.get(names.ENCRYPTION_CONFIG, ""))
     if control_plane.release.audit_policy is not None:
         parts.append(json.dumps(control_plane.release.audit_policy, sort_keys=True))
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]

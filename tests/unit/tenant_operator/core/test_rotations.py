@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import copy
 import functools
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -154,6 +155,31 @@ def test_an_old_answer_does_not_count(what: str) -> None:
     world.now_s -= 31.0
     secret(world, what)["metadata"]["resourceVersion"] = "other"
     assert not any(isinstance(step, Rotate) for step in world.plan().steps)
+
+
+def test_secrets_are_written_again_after_another_server_came() -> None:
+    """One that is new may have written by the former key before it read the next."""
+    world = served()
+    request(world, "encryption-key")
+    answered = world.asked("encryption-key")
+    for step in iter_steps(world):
+        if step.rotation.step is RotationStep.REWRITE:
+            break
+    assert len([each for each in key_ids(world, "encryption-key") if each]) == 2
+    answer = {"another": next(iter((world.asked("encryption-key")[Consumer.API_SERVER] or {}).values()))}
+    world.answers["encryption-key"] = {**answered, Consumer.API_SERVER: answer}
+    assert [step.rotation.step for step in iter_steps(world)] == [RotationStep.REWRITE, RotationStep.DROP]
+
+
+def iter_steps(world: FakeWorld) -> Iterator[Rotate]:
+    """The steps of rotations, each after it was taken."""
+    world.now_s += 3.0
+    for _ in range(20):
+        plan = world.plan()
+        for step in plan.steps:
+            world.carry_out(step)
+        world.finish(plan)
+        yield from (step for step in plan.steps if isinstance(step, Rotate))
 
 
 def test_tokens_of_the_old_key_end_first() -> None:

@@ -214,8 +214,8 @@ class FakeWorld:
                 )
                 made = issuing.secret_of(secret.namespace, secret.name, data, labels, annotations | more)
                 self._write(made, version)
-            case Rotate(rotation, labels):
-                self.rotate(rotation, labels)
+            case Rotate(rotation, labels, servers):
+                self.rotate(rotation, labels, servers)
             case SettleDefaults():
                 self._apply(self.settled(step))
             case CopyKubeconfig(_, _, target, digest, labels):
@@ -234,7 +234,7 @@ class FakeWorld:
         metadata = {"name": step.target.name, "namespace": step.target.namespace, "labels": step.labels}
         return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
 
-    def rotate(self, rotation: RotateSecret, labels: dict[str, str]) -> None:
+    def rotate(self, rotation: RotateSecret, labels: dict[str, str], servers: str) -> None:
         """One step of a rotation, as the edge takes it."""
         ref = rotation.secret
         found = rotating.rotate(
@@ -245,6 +245,7 @@ class FakeWorld:
             self.now_s,
             request=rotation.request,
             spec=rotation.spec,
+            progress=rotations.progress_text(servers, ""),
         )
         if found is not None:
             version = self.objects[ref]["metadata"]["resourceVersion"]
