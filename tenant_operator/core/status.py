@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The status of a VirtualCluster after a plan, as a merge patch of what differs."""
 
+import re
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
 from tenant_operator.core.conditions import (
+    MAX_MESSAGE_CHARS,
     ConditionStatus,
     ConditionType,
     Finding,
@@ -14,14 +17,19 @@ from tenant_operator.core.conditions import (
 from tenant_operator.core.observed import Failed, Observed
 from tenant_operator.core.plan import TenantPlan
 from tenant_operator.model.objects import Object
-from tenant_operator.model.virtual_cluster import VirtualCluster, VirtualClusterStatus
+from tenant_operator.model.virtual_cluster import Condition, VirtualCluster, VirtualClusterStatus
+
+# A port, or a number of what is used or requested.
+_COUNTS = re.compile(r"(?<=[:=])\d+[A-Za-z]*")
 
 
 def status_after(observed: Observed, plan: TenantPlan, failures: tuple[Failed, ...]) -> VirtualClusterStatus:
     """The status as it should be. A step that failed stands in condition Ready."""
     cluster = observed.virtual_cluster
-    findings = with_failure(plan.findings, failures)
     before = cluster.status
+    findings = with_failure(plan.findings, failures)
+    if failures:
+        findings = tuple(_as_before(each, before.conditions) for each in findings)
     after = msgspec.structs.replace(
         before,
         observed_generation=cluster.metadata.generation,
@@ -68,6 +76,16 @@ def with_failure(findings: tuple[Finding, ...], failures: tuple[Failed, ...]) ->
         ConditionType.READY, ConditionStatus.FALSE, first.reason, f"{first.ref}: {first.message}"
     )
     return (failed, *(each for each in findings if each.type is not ConditionType.READY))
+
+
+def _as_before(finding: Finding, known: Sequence[Condition]) -> Finding:
+    """With the message that the condition has, if only numbers differ which change at each try (ports, what a
+    quota counts): the status would be written each time."""
+    for each in known:
+        is_same = (each.type, each.status, each.reason) == (finding.type, finding.status, finding.reason)
+        if is_same and _COUNTS.sub("", each.message) == _COUNTS.sub("", finding.message[:MAX_MESSAGE_CHARS]):
+            return msgspec.structs.replace(finding, message=each.message)
+    return finding
 
 
 def _fields(status: Any) -> Object:

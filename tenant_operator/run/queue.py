@@ -3,6 +3,9 @@
 failed.
 
 One at a time of each, several at once of all. A change while one is reconciled has it done once more.
+
+After a failure only what may mend it comes before the next try: the operator's own writes, and what it learns
+itself, would otherwise have a failing step tried as fast as the API server answers.
 """
 
 import asyncio
@@ -25,6 +28,7 @@ class ReconcileQueue:
         self._ready: dict[Key, None] = {}
         self._running: set[Key] = set()
         self._again: set[Key] = set()
+        self._again_later: set[Key] = set()
         self._due: dict[Key, float] = {}
         self._heap: list[tuple[float, Key]] = []
         self._failures: dict[Key, int] = {}
@@ -41,13 +45,23 @@ class ReconcileQueue:
         self._ready[key] = None
         self._changed.set()
 
+    def add_behind_backoff(self, key: Key) -> None:
+        """Like `add`, but while a step of it fails the next try is not made earlier."""
+        if key in self._running:
+            self._again_later.add(key)
+        elif key not in self._failures:
+            self.add(key)
+
     def add_after(self, key: Key, delay_s: float) -> None:
         """Have it reconciled after this time, or earlier where an earlier time is known."""
         at = self._clock() + delay_s
         if at < self._due.get(key, float("inf")):
-            self._due[key] = at
-            heapq.heappush(self._heap, (at, key))
-            self._changed.set()
+            self._set_due(key, at)
+
+    def _set_due(self, key: Key, at: float) -> None:
+        self._due[key] = at
+        heapq.heappush(self._heap, (at, key))
+        self._changed.set()
 
     async def take(self) -> Key:
         """The next one; `done` has to follow."""
@@ -70,21 +84,28 @@ class ReconcileQueue:
         now = self._clock()
         while self._heap and self._heap[0][0] <= now:
             at, key = heapq.heappop(self._heap)
-            if self._due.get(key) == at:
-                del self._due[key]
+            if self._due.get(key) != at:
+                continue
+            del self._due[key]
+            if key in self._running:
+                self._again_later.add(key)
+            else:
                 self.add(key)
 
-    def done(self, key: Key, *, has_failed: bool) -> None:
-        """It was reconciled. After a failure it is tried again, each time later, for ever."""
+    def done(self, key: Key, *, has_failed: bool | None) -> None:
+        """It was reconciled. After a failure it is tried again, each time later, for ever; what else was due
+        waits for that. None: nothing was tried, and the failures before still count."""
         self._running.discard(key)
+        is_again = key in self._again or (key in self._again_later and not has_failed)
+        self._again.discard(key)
+        self._again_later.discard(key)
         if has_failed:
             failures = self._failures[key] = self._failures.get(key, 0) + 1
             ceiling_s = backoff_s(failures, first_s=FIRST_RETRY_S, longest_s=LONGEST_RETRY_S)
-            self.add_after(key, spread_s(ceiling_s, self._jitter()))
-        else:
+            self._set_due(key, self._clock() + spread_s(ceiling_s, self._jitter()))
+        elif has_failed is False:
             self._failures.pop(key, None)
-        if key in self._again:
-            self._again.discard(key)
+        if is_again:
             self.add(key)
 
     def forget(self, key: Key) -> None:
@@ -92,3 +113,4 @@ class ReconcileQueue:
         self._due.pop(key, None)
         self._failures.pop(key, None)
         self._again.discard(key)
+        self._again_later.discard(key)

@@ -41,6 +41,8 @@ class ReconcileState(msgspec.Struct):
     unseen: dict[Ref, str] = {}
     unseen_since: float = 0.0
     waits_for: str = ""
+    is_busy: bool = False
+    counted: tuple[object, ...] = ()
 
 
 class Reconciler:
@@ -68,10 +70,18 @@ class Reconciler:
         self.states: dict[str, ReconcileState] = {}
         """By the UID of the VirtualCluster."""
 
-    def key_of(self, uid: str) -> Key | None:
-        """The VirtualCluster of this UID, if it is known."""
+    def note_owned(self, uid: str) -> None:
+        """An object that was made for the VirtualCluster of this UID changed, came or went."""
         state = self.states.get(uid)
-        return None if state is None else state.key
+        if state is None:
+            return
+        unseen = len(state.unseen)
+        self._forget_seen(state)
+        # While a plan is carried out, nobody knows yet which versions it writes.
+        if state.is_busy or len(state.unseen) < unseen:
+            self._queue.add_behind_backoff(state.key)
+        else:
+            self._queue.add(state.key)
 
     def note_cluster(self, key: Key) -> None:
         """A VirtualCluster changed, came or went."""
@@ -82,9 +92,15 @@ class Reconciler:
                 del self.states[uid]
         if cluster is None:
             self._queue.forget(key)
+            return
+        uid = cluster.metadata.uid
+        state = self.states.setdefault(uid, ReconcileState(uid, key))
+        counted = _counted(cluster)
+        if counted == state.counted:
+            self._queue.add_behind_backoff(key)
         else:
-            uid = cluster.metadata.uid
-            self.states.setdefault(uid, ReconcileState(uid, key))
+            state.counted = counted
+            self._queue.add(key)
 
     def forget_all(self) -> None:
         """Another replica leads from now on: what is known of probes and writes gets old."""
@@ -93,15 +109,22 @@ class Reconciler:
             state.unseen.clear()
             state.failures = ()
 
-    async def reconcile(self, key: Key) -> bool:
-        """Take the next steps. Returns whether one failed."""
+    async def reconcile(self, key: Key) -> bool | None:
+        """Take the next steps. Returns whether one failed; None if none could be planned."""
         cluster = self._caches.clusters.objects.get(key)
         state = None if cluster is None else self.states.get(cluster.metadata.uid)
         if cluster is None or state is None:
             return False
         if self._waits_for_watch(state):
             self._queue.add_after(key, OBSERVE_S)
-            return False
+            return None
+        state.is_busy = True
+        try:
+            return await self._reconcile(key, cluster, state)
+        finally:
+            state.is_busy = False
+
+    async def _reconcile(self, key: Key, cluster: VirtualCluster, state: ReconcileState) -> bool:
         observed = self._observed(cluster, state)
         made = plan(observed, self._settings)
         state.waits_for = made.waits_for
@@ -116,11 +139,12 @@ class Reconciler:
         self._metrics.reconciles.labels(
             "failed" if failures else "waiting" if made.steps or made.waits_for else "settled"
         ).inc()
+        has_failed = bool(failures) or not is_written
         if has_news:
-            self._queue.add(key)
-        elif made.check_again_s is not None:
+            self._queue.add_behind_backoff(key)
+        elif made.check_again_s is not None and not has_failed:
             self._queue.add_after(key, made.check_again_s)
-        return bool(failures) or not is_written
+        return has_failed
 
     def _observed(self, cluster: VirtualCluster, state: ReconcileState) -> Observed:
         return Observed(
@@ -136,13 +160,16 @@ class Reconciler:
 
     def _waits_for_watch(self, state: ReconcileState) -> bool:
         """Whether a write of ours is not in the caches yet: a plan would repeat it."""
+        self._forget_seen(state)
+        if state.unseen and self._outside.monotonic() - state.unseen_since >= OBSERVE_S:
+            state.unseen.clear()
+        return bool(state.unseen)
+
+    def _forget_seen(self, state: ReconcileState) -> None:
         for ref, version in list(state.unseen.items()):
             live = self._caches.of(state.uid).get(ref)
             if live is not None and not is_older(live.metadata.resource_version, version):
                 del state.unseen[ref]
-        if state.unseen and self._outside.monotonic() - state.unseen_since >= OBSERVE_S:
-            state.unseen.clear()
-        return bool(state.unseen)
 
     async def _probe(self, made: TenantPlan, state: ReconcileState) -> bool:
         """Ask what the plan wants to know. Returns whether an answer differs from the last one."""
@@ -184,3 +211,11 @@ class Reconciler:
             created_at = time_of(meta.creation_timestamp)
             if each.is_first and created_at is not None:
                 self._metrics.ready_seconds.observe(max(observed.now_s - created_at, 0.0))
+
+
+def _counted(cluster: VirtualCluster) -> tuple[object, ...]:
+    """What people, and vc-syncer, change of it: another value may mend a step that fails. The operator writes
+    the rest of its status itself."""
+    meta = cluster.metadata
+    synced = [(each.reason, each.status) for each in cluster.status.conditions if not each.type]
+    return meta.generation, meta.annotations, meta.finalizers, meta.deletion_timestamp, synced

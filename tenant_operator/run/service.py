@@ -58,7 +58,11 @@ class OperatorService:
         self._client = outside.open_super(config.super_cluster.kubeconfig_file, environment)
         self._queue = ReconcileQueue(outside.monotonic, outside.jitter)
         self._caches = SuperClusterCaches(
-            self._client, self._cluster_changed, self._owned_changed, self._add_all, config.namespace
+            self._client,
+            self._cluster_changed,
+            self._owned_changed,
+            self._add_all,
+            config.namespace,
         )
         self._life: Lifecycle | None = None
         self._leader = self._make_leader(environment)
@@ -156,7 +160,7 @@ class OperatorService:
             await each.synced.wait()
         while True:
             key = await self._queue.take()
-            has_failed = True
+            has_failed: bool | None = True
             try:
                 has_failed = await self._reconciler.reconcile(key)
             # A bug in what one object leads to must not stop the others.
@@ -172,12 +176,9 @@ class OperatorService:
 
     def _cluster_changed(self, key: Key) -> None:
         self._reconciler.note_cluster(key)
-        self._queue.add(key)
 
     def _owned_changed(self, uid: str) -> None:
-        key = self._reconciler.key_of(uid)
-        if key is not None:
-            self._queue.add(key)
+        self._reconciler.note_owned(uid)
 
     def _add_all(self) -> None:
         for key in self._caches.clusters.objects:
