@@ -20,6 +20,10 @@ VC_NAMESPACE = "tenancy.x-k8s.io/vcnamespace"
 VC_UID = "tenancy.x-k8s.io/vcuid"
 VC_ROOT_NAMESPACE = "tenancy.x-k8s.io/vcrootns"
 
+# Annotation on the root namespace of a VirtualCluster that is gone, `true`: its volumes stay, until a person
+# deletes the namespace. By vc-operator; nobody else's is regarded.
+RETAINED = "vcnode.io/retained"
+
 # Annotation on a tenant's root namespace: the service ranges of its control plane, separated by commas.
 SERVICE_CIDRS = "vcnode.io/service-cidrs"
 
@@ -131,8 +135,10 @@ DEFAULT_VERSION = "vcnode.io/default"
 SHARDING = "vcnode.io/sharding"
 SHARDS = "vcnode.io/shards"
 
-# Label of what the syncer made of its own in a tenant, such as a network's DNS server.
+# Label of what the syncer made of its own in a tenant, such as a network's DNS server, and of what
+# vc-operator made in the super cluster.
 MANAGED_BY = "vcnode.io/managed-by"
+OPERATOR = "vc-operator"
 
 # Annotations on the Secrets of a tenant's control plane: what its certificate was issued for, and its data as
 # written (digests); of a rotation its phase, the request that began it, since when all use the new key, and

@@ -15,7 +15,7 @@ from collections.abc import Collection, Generator, Mapping
 import msgspec
 
 from daemonkit.kube.resources import Key
-from syncer.core.objects import Object, annotations_of, is_deleting, name_of, uid_of, version_of
+from syncer.core.objects import Object, annotations_of, is_deleting, metadata, name_of, uid_of, version_of
 from tenancy import keys, removals
 from tenancy.removals import Distrust
 from tenancy.super_namespaces import SuperNamespaceOwner, owner_of
@@ -70,7 +70,7 @@ def owned_namespace(value: Object) -> OwnedNamespace | None:
     """A super namespace that was made for a VirtualCluster, or is its root namespace.
 
     None for all others: the super cluster's own, a directory's tenants', those whose annotations contradict
-    each other, and those that are being deleted.
+    each other, those that are being deleted, and root namespaces that vc-operator keeps for their volumes.
     """
     noted = annotations_of(value)
     cluster = ClusterRef(
@@ -80,11 +80,20 @@ def owned_namespace(value: Object) -> OwnedNamespace | None:
         return None
     name = name_of(value)
     if noted.get(keys.VC_ROOT_NAMESPACE) == "true":
+        if _is_retained(value):
+            return None
         key = name if keys.NAMESPACE not in noted else ""
     else:
         owner = owner_of(name, noted)
         key = owner.key if isinstance(owner, SuperNamespaceOwner) else ""
     return OwnedNamespace(name, uid_of(value), version_of(value), key, cluster) if key else None
+
+
+def _is_retained(root_namespace: Object) -> bool:
+    """Whether vc-operator keeps it. Tenants cannot write it: nothing is synced to a root namespace."""
+    labels = metadata(root_namespace).get("labels") or {}
+    is_of_operator = labels.get(keys.MANAGED_BY) == keys.OPERATOR
+    return is_of_operator and annotations_of(root_namespace).get(keys.RETAINED) == "true"
 
 
 def evaluate(

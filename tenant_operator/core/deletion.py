@@ -7,14 +7,16 @@ made anew meanwhile.
 
 from collections.abc import Mapping
 
+from tenancy import keys
 from tenancy import names as tenancy_names
 from tenant_operator.core.conditions import ConditionType, fails
 from tenant_operator.core.observed import Observed
 from tenant_operator.core.plan import PlanBuilder, TenantPlan
 from tenant_operator.core.probes import NamespacesProbe
-from tenant_operator.core.steps import PatchCluster, Remove
+from tenant_operator.core.steps import Apply, PatchCluster, Remove
 from tenant_operator.life import deletion as rules
 from tenant_operator.life.deletion import FINALIZER, DeletionFacts, OwnedObject
+from tenant_operator.model.objects import Object, Ref
 
 TERMINATING = "Terminating"
 _AWAITED_S = 1.0
@@ -39,7 +41,10 @@ def deletion(observed: Observed) -> TenantPlan:
         builder.probes.append(probe)
         step = rules.next_step(_facts(observed, namespaces.facts), observed.now_s)
         builder.steps += [Remove(ref, uid) for ref, uid in step.removed]
-        if step.removes_finalizer:
+        if step.is_retained and not _is_retained(observed, cluster.key):
+            # Before the VirtualCluster is gone: vc-syncer collects a root namespace without one.
+            builder.steps.append(Apply(_retained(observed, cluster.key)))
+        elif step.removes_finalizer:
             builder.steps.append(_without_finalizer(observed))
         message = step.message
     return TenantPlan(
@@ -59,6 +64,19 @@ def _facts(observed: Observed, namespaces: Mapping[str, str]) -> DeletionFacts:
         {ref: OwnedObject(live.metadata.uid, live.is_ending) for ref, live in observed.objects.items()},
         {name: OwnedObject(uid, not uid) for name, uid in namespaces.items()},
     )
+
+
+def _is_retained(observed: Observed, key: str) -> bool:
+    live = observed.live("Namespace", "", key)
+    return live is None or live.metadata.annotations.get(keys.RETAINED) == "true"
+
+
+def _retained(observed: Observed, key: str) -> Object:
+    """The root namespace as it is: an apply without its other fields would take them away."""
+    meta = observed.objects[Ref("Namespace", "", key)].metadata
+    annotations = meta.annotations | {keys.RETAINED: "true"}
+    metadata = {"name": key, "labels": meta.labels, "annotations": annotations}
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
 
 
 def _without_finalizer(observed: Observed) -> PatchCluster:

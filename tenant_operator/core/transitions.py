@@ -58,7 +58,7 @@ def transitions(before: VirtualClusterStatus, after: VirtualClusterStatus) -> It
 def deleted(made: TenantPlan) -> Iterator[Transition]:
     """After the steps of a plan: the last one of a deletion takes the finalizer away."""
     if made.phase == TERMINATING and any(isinstance(each, PatchCluster) for each in made.steps):
-        yield Transition(DELETED)
+        yield Transition(DELETED, {"detail": made.waits_for})
 
 
 def _is_first(ready: Condition, conditions: Sequence[Condition]) -> bool:

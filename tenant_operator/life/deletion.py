@@ -73,7 +73,8 @@ class DeletionStep(msgspec.Struct, frozen=True):
 
     `waits_for`: the one object that is waited for; `deadline_s` is when the next stage begins all the same,
     or None if there is none. `is_forced`: pods in the root namespace are deleted without a grace period.
-    `is_retained`: the root namespace stays, and vc-syncer must not collect it.
+    `is_retained`: the root namespace stays. It is annotated before the finalizer is removed, as vc-syncer
+    collects root namespaces without a VirtualCluster.
     """
 
     reason: str

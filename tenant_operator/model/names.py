@@ -3,7 +3,7 @@
 
 from tenancy import keys
 
-OPERATOR = "vc-operator"
+OPERATOR = keys.OPERATOR
 """The operator's name: of its field manager, and the value of its label on what it makes."""
 
 API_SERVER = "apiserver"

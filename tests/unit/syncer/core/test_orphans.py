@@ -61,6 +61,28 @@ def test_a_namespace_that_is_deleted_is_no_orphan() -> None:
     assert owned_namespace(value) is None
 
 
+@pytest.mark.parametrize(
+    ("root", "retained", "manager", "is_kept"),
+    [
+        (True, "true", "vc-operator", True),
+        (True, "false", "vc-operator", False),
+        (True, "", "vc-operator", False),
+        (True, "true", "", False),
+        (True, "true", "somebody", False),
+        (False, "true", "vc-operator", False),  # only a root namespace has volumes of a store
+    ],
+)
+def test_a_namespace_with_kept_volumes_is_no_orphan(
+    root: bool, retained: str, manager: str, is_kept: bool
+) -> None:
+    value = namespace(KEY, **VC, vcrootns="true") if root else namespace(f"{KEY}-web", **VC, **WEB)
+    if retained:
+        value["metadata"]["annotations"]["vcnode.io/retained"] = retained
+    if manager:
+        value["metadata"]["labels"] = {"vcnode.io/managed-by": manager}
+    assert (owned_namespace(value) is None) is is_kept
+
+
 def owned(*tenants: str) -> list[OwnedNamespace]:
     """A namespace `<tenant>-web` for each; the UID of the VirtualCluster `t/<tenant>` is `u-<tenant>`."""
     return [

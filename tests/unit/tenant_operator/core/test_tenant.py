@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import pytest
 
+from tenancy import keys
 from tenant_operator.core.conditions import ConditionType
-from tenant_operator.core.steps import Apply
+from tenant_operator.core.steps import Apply, PatchCluster
 from tenant_operator.model.objects import Object, Ref
 from tests.unit.tenant_operator.core.worlds import FakeWorld, virtual_cluster
 
@@ -258,6 +259,25 @@ def test_kept_volumes_keep_what_opens_them() -> None:
         claim,
         Ref("Secret", key, "encryption-config"),
     }
+    kept = world.objects[Ref("Namespace", "", key)]["metadata"]
+    assert kept["annotations"][keys.RETAINED] == "true"
+    assert {keys.VC_UID, keys.VC_ROOT_NAMESPACE, keys.SERVICE_CIDRS} < kept["annotations"].keys()
+    assert kept["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
+
+
+def test_a_namespace_is_kept_before_its_tenant_is_gone() -> None:
+    """vc-syncer collects a root namespace whose VirtualCluster it does not see."""
+    world = _deleted(volumes="Retain")
+    key = world.cluster["status"]["clusterNamespace"]
+    labels = world.objects[Ref("StatefulSet", key, "etcd")]["metadata"]["labels"]
+    metadata = {"name": "data-etcd-0", "namespace": key, "labels": labels}
+    world.carry_out(Apply({"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata}))
+    while not (steps := world.plan().steps) or not isinstance(steps[-1], PatchCluster):
+        plan = world.plan()
+        for step in plan.steps:
+            world.carry_out(step)
+        world.finish(plan)
+    assert world.objects[Ref("Namespace", "", key)]["metadata"]["annotations"][keys.RETAINED] == "true"
 
 
 def test_request_that_is_not_served_is_a_condition() -> None:

@@ -47,7 +47,10 @@ def test_a_tenant_from_its_creation_to_its_end() -> None:
         ("became ready", "reason=TenantReady"),
     ]
     world.cluster["metadata"]["deletionTimestamp"] = "2027-01-15T08:03:00Z"
-    assert world.reported() == [("is being deleted", ""), ("was deleted", "")]
+    assert world.reported() == [
+        ("is being deleted", ""),
+        ("was deleted", "detail=nothing is left of VirtualCluster tenants/acme"),
+    ]
 
 
 def status(ready: str, reason: str, since: str = "2", version: str = "") -> VirtualClusterStatus:
