@@ -59,7 +59,7 @@ def add_to(verbs: Any) -> None:
         type=Path,
         metavar="DIR",
         help="certificates from `vcnode init bundle`, or Secrets of cert-manager: NAME/tls.crt and"
-        " NAME/tls.key, super-ca.crt, kubelet-ca.crt, scrapers-ca.crt",
+        " NAME/tls.key, super-ca.crt, kubelet-ca.crt, vn-agent-ca.crt, scrapers-ca.crt",
     )
     node.add_argument("--force", action="store_true", help="replace configuration that has been edited")
     node.add_argument("--dry-run", action="store_true", help="print what would be done")
@@ -177,7 +177,10 @@ def _add_authorities(parser: argparse.ArgumentParser) -> None:
     for kind, whom in (
         ("client", "client certificates for the super cluster (kubeadm: /etc/kubernetes/pki/ca.crt)"),
         ("kubelet-client", "vn-agent's client certificate for the kubelet; default: that of clients"),
-        ("serving", "vn-agent's serving certificate: tenants' --kubelet-certificate-authority"),
+        (
+            "serving",
+            "vn-agent's serving certificate: tenants' --kubelet-certificate-authority; vc-operator: no key",
+        ),
         ("metrics", _METRICS),
     ):
         _add_issuing(own, kind, whom)

@@ -15,7 +15,7 @@ from vcnode.core import init_cert_manager, init_decision, init_plan, node_certif
 from vcnode.core.init_decision import KEY_MODE, Done, FileAction, FileRequest, FoundContent
 from vcnode.core.init_plan import SCRAPERS_CA, CertificateSpec, NodeDaemon, NodeSettings, Signer
 from vcnode.init_authority import Authority
-from vcnode.init_inputs import KUBELET_CA, SETTINGS_FILE, SUPER_CA
+from vcnode.init_inputs import KUBELET_CA, SETTINGS_FILE, SUPER_CA, VN_AGENT_CA
 from vcnode.input_file import MAX_FILE_BYTES
 from vcnode.terminal import Terminal, ToolError
 
@@ -47,6 +47,7 @@ def _run(arguments: argparse.Namespace, terminal: Terminal, directory: OpenDirec
     known = init_inputs.issuers(arguments, node.certificates(), terminal)
     init_inputs.missing_issuers(node.certificates(), known)
     rights = init_inputs.manifests(arguments, node, terminal)
+    is_operator = NodeDaemon.VC_OPERATOR in node.daemons
     done: list[Done] = []
     for spec in node.certificates():
         with directory.child(spec.name, _current_owner(), 0o700) as below:
@@ -54,6 +55,7 @@ def _run(arguments: argparse.Namespace, terminal: Terminal, directory: OpenDirec
     for name, chosen in (
         (SUPER_CA, arguments.super_ca),
         (KUBELET_CA, arguments.kubelet_ca),
+        *([(VN_AGENT_CA, init_inputs.serving_authority(arguments))] if is_operator else []),
         (SCRAPERS_CA, arguments.scraper_ca),
     ):
         if chosen is not None:

@@ -23,7 +23,9 @@ from vcnode.input_file import MAX_FILE_BYTES, read
 from vcnode.terminal import Terminal, ToolError
 
 SETTINGS_FILE = "node.json"
-SUPER_CA, KUBELET_CA = "super-ca.crt", "kubelet-ca.crt"
+SUPER_CA, KUBELET_CA, VN_AGENT_CA = "super-ca.crt", "kubelet-ca.crt", "vn-agent-ca.crt"
+# As `vcnode init ca` names it.
+_SERVING_CA = "serving-ca.crt"
 # From the packages; in a clone packaging/rbac.
 _SHIPPED = Path("/usr/share/vcnode/rbac")
 _IN_CLONE = Path(__file__).resolve().parents[1] / "packaging" / "rbac"
@@ -184,6 +186,15 @@ def _in(directory: OpenDirectory, name: str) -> FoundFile:
     return found
 
 
+def serving_authority(arguments: argparse.Namespace) -> Path | None:
+    """The authority of vn-agents' certificates, which vc-operator trusts; None if no option names one."""
+    chosen: Path | None = arguments.serving_ca
+    directory: Path | None = arguments.ca_directory
+    if chosen is None and directory is not None and (directory / _SERVING_CA).exists():
+        return directory / _SERVING_CA
+    return chosen
+
+
 def _read_key(path: Path, terminal: Terminal) -> bytes:
     data = read(path)
     if path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
@@ -230,7 +241,7 @@ def read_bundle(path: Path) -> Bundle:
                         pairs[name] = KeyPair(_in(child, "tls.crt").data, _in(child, "tls.key").data)
             beside = {
                 name: found.data
-                for name in (SETTINGS_FILE, SUPER_CA, KUBELET_CA, SCRAPERS_CA)
+                for name in (SETTINGS_FILE, SUPER_CA, KUBELET_CA, VN_AGENT_CA, SCRAPERS_CA)
                 if (found := directory.read(name, MAX_FILE_BYTES))
             }
         except OSError as error:

@@ -25,7 +25,7 @@ from vcnode.core.init_plan import (
     Signer,
 )
 from vcnode.core.node_certificates import KeyPair
-from vcnode.init_inputs import KUBELET_CA, SETTINGS_FILE, SUPER_CA, Bundle, Issuers
+from vcnode.init_inputs import KUBELET_CA, SETTINGS_FILE, SUPER_CA, VN_AGENT_CA, Bundle, Issuers
 from vcnode.init_tree import NodeTree
 from vcnode.terminal import Terminal, ToolError
 
@@ -174,6 +174,8 @@ def _authorities(
         needed.append((SUPER_CA, arguments.super_ca, "--super-ca"))
     if NodeDaemon.VN_AGENT in node.daemons:
         needed.append((KUBELET_CA, arguments.kubelet_ca, "--kubelet-ca"))
+    if NodeDaemon.VC_OPERATOR in node.daemons:
+        needed.append((VN_AGENT_CA, init_inputs.serving_authority(arguments), "--serving-ca"))
     if node.scrapers:
         needed.append((SCRAPERS_CA, arguments.scraper_ca, "--scraper-ca"))
     for name, chosen, option in needed:

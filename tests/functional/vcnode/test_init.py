@@ -553,3 +553,44 @@ def test_all_daemons_have_a_configuration(site: NodeRoot) -> None:
     site.init("--daemons", ",".join(daemon.value for daemon in NodeDaemon))
     for daemon in NodeDaemon:
         assert init_plan.is_as_written((site.root / f"etc/vcnode/{daemon.value}.yaml").read_text())
+
+
+OPERATOR = ("--daemons", "vc-operator")
+
+
+def test_the_operator_has_the_authority_of_vn_agents(operator_site: NodeRoot) -> None:
+    """Its configuration names the file, without which it does not start."""
+    site = operator_site
+    site.init(*OPERATOR)
+    assert site.files()["pki/vn-agent-ca.crt"] == (site.ca / "serving-ca.crt").read_bytes()
+    assert b"servingCaFile: /etc/vcnode/pki/vn-agent-ca.crt" in site.files()["vc-operator.yaml"]
+
+
+def test_the_authority_of_vn_agents_needs_no_key(operator_site: NodeRoot) -> None:
+    """Where vc-operator runs, nothing is issued by it."""
+    site = operator_site
+    client = ("--client-ca", site.ca / "client-ca.crt", "--client-ca-key", site.ca / "client-ca.key")
+    code, _, err = site.node(*OPERATOR, *client)
+    assert (code, err) == (3, "vcnode: missing: --serving-ca\n")
+    assert site.files() == {}
+    assert site.node(*OPERATOR, *client, "--serving-ca", site.ca / "serving-ca.crt")[0] == 0
+    assert site.files()["pki/vn-agent-ca.crt"] == (site.ca / "serving-ca.crt").read_bytes()
+    assert site.node(*OPERATOR, *client)[0] == 0  # what is there stays
+
+
+def test_a_bundle_of_the_operator_has_the_authority(operator_site: NodeRoot, tmp_path: Path) -> None:
+    site = operator_site
+    bundle = tmp_path / "bundle"
+    trusted = ("--super-ca", site.super_ca, "--ca-directory", site.ca)
+    assert site.run("bundle", "--out", bundle, *NODE, *OPERATOR, *trusted)[0] == 0
+    assert (bundle / "vn-agent-ca.crt").read_bytes() == (site.ca / "serving-ca.crt").read_bytes()
+    code, _, err = site.run("node", "--root", site.root, *OPERATOR, "--bundle", bundle)
+    assert (code, err) == (0, "")
+    assert site.files()["pki/vn-agent-ca.crt"] == (site.ca / "serving-ca.crt").read_bytes()
+
+
+@pytest.fixture
+def operator_site(site: NodeRoot) -> NodeRoot:
+    passwd = site.root / "etc/passwd"
+    passwd.write_text(f"{passwd.read_text()}vc-operator:x:{os.geteuid()}:{os.getegid()}::/:/bin/false\n")
+    return site
