@@ -28,6 +28,13 @@ SERVICE_ACCOUNT_DIRECTORY = Path("/var/run/secrets/kubernetes.io/serviceaccount"
 _PRINTABLE = re.compile(r"[!-~]++")
 # A kubeconfig with embedded certificates is about 6 KB; one with hundreds of contexts still fits.
 MAX_BYTES = 4 * 1024 * 1024
+# Of one that somebody else wrote into an object: one cluster, with chains of certificates.
+MAX_FOREIGN_BYTES = 64 << 10
+# As DNS and TLS take names; with underscores, which resolvers take.
+_LABEL = r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
+_HOST_NAME = re.compile(rf"(?=.{{1,253}}\.?\Z){_LABEL}(?:\.{_LABEL})*\.?")
+# What resolvers of C take for an address, whatever stands before it: 127.1, 0x7f.1, 2130706433.
+_LAST_IS_NUMBER = re.compile(r"(?:.*\.)?(?:[0-9]+|0[xX][0-9A-Fa-f]*)\.?")
 
 
 class KubeconfigError(ValueError):
@@ -146,6 +153,10 @@ def parse(text: bytes | str, directory: Path) -> Access:
     except (ArithmeticError, AttributeError, LookupError, TypeError):
         # PyYAML's constructors raise them for a tag that its value does not fit, such as `!!bool x`.
         raise KubeconfigError("not a kubeconfig: a tag that its value does not fit") from None
+    return _access_of(whole, directory)
+
+
+def _access_of(whole: _Kubeconfig, directory: Path) -> Access:
     name = whole.current_context
     context = next((c.context for c in whole.contexts or () if c.name == name), None)
     if not name or context is None:
@@ -157,6 +168,26 @@ def parse(text: bytes | str, directory: Path) -> Access:
     if user is None and context.user:
         raise KubeconfigError(f"context {name!r}: user {context.user!r} is not there")
     return _access(cluster, user or _User(), context.namespace or "default", directory)
+
+
+def parse_foreign(text: bytes) -> Access:
+    """Read a kubeconfig that somebody else wrote into an object. Raises KubeconfigError.
+
+    It may have MAX_FOREIGN_BYTES, and of YAML what `yaml_values` reads: PyYAML's own loader takes minutes for
+    aliases and merged keys of some KB, and nothing interrupts it. What `parse` reads of it is the same.
+    """
+    remedy = "write it with `kubectl config view --raw --flatten --minify`"
+    if len(text) > MAX_FOREIGN_BYTES:
+        raise KubeconfigError(f"more than {MAX_FOREIGN_BYTES} bytes; {remedy}")
+    if b"<<" in text:
+        raise KubeconfigError(f"merged keys are not read; {remedy}")
+    try:
+        whole = msgspec.convert(yaml_values.decode(text), _Kubeconfig)
+    except YamlError as error:
+        raise KubeconfigError(f"{error}; {remedy}") from None
+    except (msgspec.ValidationError, ValueError) as error:
+        raise KubeconfigError(f"not a kubeconfig: {error}; {remedy}") from None
+    return _access_of(whole, Path("/"))
 
 
 def _decoded(text: bytes) -> _Kubeconfig:
@@ -209,6 +240,8 @@ def server_url(url: str) -> str:
         raise KubeconfigError(f"server is not a URL: {error}") from None
     if not host or parts.query or parts.fragment or parts.username is not None:
         raise KubeconfigError("server is not the URL of an API server")
+    if not _is_host(host):
+        raise KubeconfigError("the server's host is no DNS name and no IP address in its usual form")
     if parts.scheme not in ("https", "http"):
         raise KubeconfigError(f"server has the scheme {parts.scheme!r}, not https")
     if parts.scheme == "http" and not _is_loopback(host):
@@ -239,6 +272,8 @@ def _access(cluster: _Cluster, user: _User, namespace: str, directory: Path) -> 
     has_certificate = bool(certificate_pem or user.client_certificate)
     if has_certificate != bool(key_pem or user.client_key):
         raise KubeconfigError("a client certificate needs its key, and a key its certificate")
+    if cluster.tls_server_name and not _is_host(cluster.tls_server_name):
+        raise KubeconfigError("tls-server-name is no DNS name and no IP address")
     token_file = _file(user.token_file, directory)
     return Access(
         server=server_url(cluster.server),
@@ -273,6 +308,14 @@ def _is_ipv6(text: str) -> bool:
         return ipaddress.ip_address(text.partition("%")[0]).version == 6
     except ValueError:
         return False
+
+
+def _is_host(text: str) -> bool:
+    """Whether resolvers and TLS take it, and it cannot be an address that is written in another way."""
+    try:
+        return bool(ipaddress.ip_address(text))
+    except ValueError:
+        return bool(_HOST_NAME.fullmatch(text)) and not _LAST_IS_NUMBER.fullmatch(text)
 
 
 def _is_loopback(host: str) -> bool:

@@ -5,16 +5,14 @@ Of the Secrets of others only certificates and digests leave this module.
 """
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Protocol
 
-from daemonkit.kube import kubeconfig
 from daemonkit.kube.client import ApiClient
 from daemonkit.kube.kubeconfig import Access
 from tenancy import names
 from tenant_operator.core.observed import ProbeResult
 from tenant_operator.core.probes import SourceProbe
-from tenant_operator.edge.imported_source import kubeconfig_facts, probe_import, secret_value
+from tenant_operator.edge.imported_source import probe_import, read_kubeconfig, secret_value
 from tenant_operator.model.objects import Object, Ref
 from tenant_operator.model.problem import SpecProblem
 from tenant_operator.provisioners.imported.kubelet_client import (
@@ -54,12 +52,12 @@ async def ask_source(
     if isinstance(choice, SpecProblem) or secret is None:
         return _refused(choice, now)
     text = secret_value(secret, choice.key)
-    facts = kubeconfig_facts(text)
+    facts, access = read_kubeconfig(text)
     kube_system = await super_cluster.get(Ref("Namespace", "", "kube-system")) or {}
     known = SuperClusterFacts(super_server, kube_system.get("metadata", {}).get("uid", ""))
     found = judge(choice, facts, known, None)
-    if found is None:
-        client = open_tenant(kubeconfig.parse(text, Path("/")))
+    if found is None and access is not None:
+        client = open_tenant(access)
         try:
             answer = await probe_import(client)
         finally:

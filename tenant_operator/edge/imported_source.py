@@ -4,7 +4,6 @@
 import asyncio
 import base64
 import binascii
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -12,8 +11,9 @@ import msgspec
 from daemonkit.kube import kubeconfig
 from daemonkit.kube.answers import decoded
 from daemonkit.kube.client import ApiError, Requester, UnreachableError
-from daemonkit.kube.kubeconfig import KubeconfigError
+from daemonkit.kube.kubeconfig import Access, KubeconfigError
 from daemonkit.kube.resources import NAMESPACES
+from tenant_operator.model.foreign_text import one_line
 from tenant_operator.model.objects import Object
 from tenant_operator.pki.facts import digest_of
 from tenant_operator.provisioners.imported.source import ImportProbe, KubeconfigFacts
@@ -21,7 +21,8 @@ from tenant_operator.provisioners.imported.source import ImportProbe, Kubeconfig
 # It is somebody else's server, and may be none.
 PROBE_TIMEOUT_S = 10.0
 _MAX_ANSWER_BYTES = 1 << 20
-_MAX_TEXT = 200
+# With all that one kubeconfig is refused for.
+_MAX_REFUSAL = 500
 _REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 _DECODER = msgspec.json.Decoder(dict[str, Any])
 
@@ -36,20 +37,21 @@ def secret_value(secret: Object, key: str) -> bytes:
         return b""
 
 
-def kubeconfig_facts(text: bytes) -> KubeconfigFacts:
-    """What is in a kubeconfig, without its keys."""
+def read_kubeconfig(text: bytes) -> tuple[KubeconfigFacts, Access | None]:
+    """What is in a kubeconfig, without its keys, and the way in; None for a kubeconfig that is refused."""
     digest = digest_of(text)
     try:
-        access = kubeconfig.parse(text, Path("/"))
+        access = kubeconfig.parse_foreign(text)
     except KubeconfigError as error:
-        return KubeconfigFacts(digest, refusal=str(error)[:_MAX_TEXT])
-    return KubeconfigFacts(
+        return KubeconfigFacts(digest, refusal=one_line(error, _MAX_REFUSAL)), None
+    facts = KubeconfigFacts(
         digest,
         server=access.server,
         has_credential=bool(access.certificate_pem or access.token),
         has_authority=bool(access.ca_pem),
-        files=tuple(str(each) for each in access.files),
+        files=tuple(one_line(each) for each in access.files),
     )
+    return facts, access
 
 
 async def probe_import(client: Requester) -> ImportProbe:
@@ -60,8 +62,7 @@ async def probe_import(client: Requester) -> ImportProbe:
     except TimeoutError:
         return ImportProbe(failure=f"no answer in {PROBE_TIMEOUT_S:.0f} s")
     except (ApiError, UnreachableError) as error:
-        text = " ".join(str(error).split())
-        return ImportProbe(failure="".join(each for each in text if each.isprintable())[:_MAX_TEXT])
+        return ImportProbe(failure=one_line(error))
 
 
 async def _asked(client: Requester) -> ImportProbe:
@@ -90,4 +91,4 @@ async def _request(client: Requester, method: str, path: str, body: Object | Non
 
 def _text(value: Object, key: str) -> str:
     found = value.get(key)
-    return found[:_MAX_TEXT] if isinstance(found, str) else ""
+    return one_line(found) if isinstance(found, str) else ""

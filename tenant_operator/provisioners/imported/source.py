@@ -176,6 +176,12 @@ def _kubeconfig_problem(
             f"{choice.text} leads to {facts.server}, which is each machine itself",
             _exposed(choice),
         )
+    if _is_no_host(facts.server):
+        return _problem(
+            "ServerAddressRefused",
+            f"{choice.text} leads to {facts.server}, which is the address of no single machine of a cluster",
+            "write the DNS name or the unicast address of the API server",
+        )
     if _place(facts.server) == _place(super_cluster.server):
         return _leads_to_super_cluster(choice, f"its server {facts.server} is the super cluster's")
     return None
@@ -214,12 +220,29 @@ def _shown(found: Collection[str]) -> str:
 
 def _place(server: str) -> tuple[str, int]:
     parts = urlsplit(server)
-    return (parts.hostname or "").rstrip(".").lower(), parts.port or 443
+    host = (parts.hostname or "").rstrip(".").lower()
+    return str(_address(host) or host), parts.port or 443
 
 
 def _is_loopback(server: str) -> bool:
+    """Whether each machine reaches itself by it: also by `0.0.0.0` and `::`."""
     host = _place(server)[0]
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
+    address = _address(host)
+    if address is None:
         return host == "localhost" or host.endswith(".localhost")
+    return address.is_loopback or address.is_unspecified
+
+
+def _is_no_host(server: str) -> bool:
+    """Whether it is an address that is another machine's on each network, such as that of cloud metadata."""
+    address = _address(_place(server)[0])
+    return address is not None and (address.is_link_local or address.is_multicast or address.is_reserved)
+
+
+def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """The address that a host is, in one form; None for a name."""
+    try:
+        found = ipaddress.ip_address(host)
+    except ValueError:
+        return None
+    return found if isinstance(found, ipaddress.IPv4Address) else found.ipv4_mapped or found

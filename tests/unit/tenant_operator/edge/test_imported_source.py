@@ -5,10 +5,11 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 import pytest
+import yaml
 
 from daemonkit.kube.client import ApiError, UnreachableError
 from daemonkit.kube.resources import Status
-from tenant_operator.edge.imported_source import kubeconfig_facts, probe_import, secret_value
+from tenant_operator.edge.imported_source import probe_import, read_kubeconfig, secret_value
 from tenant_operator.model.virtual_cluster import ImportRef
 from tenant_operator.pki.facts import digest_of
 from tenant_operator.provisioners.imported.source import ImportProbe, KubeconfigFacts, SourceChoice, choose
@@ -26,7 +27,7 @@ def text_of(secret: OthersSecret) -> bytes:
 
 @pytest.mark.parametrize("secret", ALL)
 def test_secrets_of_others_are_read(secret: OthersSecret) -> None:
-    found = kubeconfig_facts(text_of(secret))
+    found, _ = read_kubeconfig(text_of(secret))
     assert (found.refusal, found.has_authority, found.has_credential, found.files) == ("", True, True, ())
     assert found.server.startswith("https://")
 
@@ -51,13 +52,86 @@ def test_secrets_of_others_are_read(secret: OthersSecret) -> None:
     ],
 )
 def test_kubeconfigs_that_no_daemon_uses_are_refused(text: str, refusal: str) -> None:
-    assert kubeconfig_facts(text.encode()) == KubeconfigFacts(digest_of(text.encode()), refusal)
+    assert read_kubeconfig(text.encode()) == (KubeconfigFacts(digest_of(text.encode()), refusal), None)
+
+
+FLAT = "z: &z 1\nl: [" + ",".join("a" * 20_000) + "]\n"
+MERGED = "a: &a {" + ", ".join(f"k{i}: 1" for i in range(500)) + "}\nl:\n" + "- {<<: *a}\n" * 500
+HOW = "; write it with `kubectl config view --raw --flatten --minify`"
+
+
+@pytest.mark.parametrize(
+    ("text", "refusal"),
+    [
+        (FLAT, "line 1, column 4: anchors and aliases are not read; write it out" + HOW),
+        (MERGED, "merged keys are not read" + HOW),
+        (f"{kubeconfig()}# {'x' * (64 << 10)}\n", "more than 65536 bytes" + HOW),
+        (kubeconfig() + "x: !!bool x\n", "line 20, column 4: tags are not read; remove it" + HOW),
+        (kubeconfig(insecure_skip_tls_verify="yes"), None),
+        ("[" * 60_000, None),
+        ("a: 1\n" * 10_000, None),
+        ("\x00", None),
+    ],
+)
+def test_what_takes_a_slow_loader_is_refused(
+    text: str, refusal: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PyYAML's own loader takes seconds for some KB, without an await."""
+
+    def slow(_: object) -> object:
+        raise AssertionError("PyYAML's own loader has read it")
+
+    monkeypatch.setattr(yaml, "safe_load", slow)
+    found, access = read_kubeconfig(text.encode())
+    assert access is None
+    assert found.refusal
+    assert found.refusal.isprintable()
+    assert refusal in (None, found.refusal)
+
+
+BAD_HOSTS = [
+    "a..b",
+    f"{'a' * 64}.x",
+    "a." * 127 + "aa",
+    "-a",
+    "a-",
+    "*.a",
+    "127.1",
+    "2130706433",
+    "0x7f.1",
+    "1.2.3",
+]
+
+
+@pytest.mark.parametrize(
+    "host", [*BAD_HOSTS, ".x", "010.0.0.1", "0x7f000001", "a.0x", "256.0.0.1", "1.2.3.4."]
+)
+def test_hosts_that_are_no_names_are_refused(host: str) -> None:
+    found, access = read_kubeconfig(kubeconfig(f"https://{host}:6443").encode())
+    expected = "the server's host is no DNS name and no IP address in its usual form"
+    assert (found.refusal, access) == (expected, None)
+
+
+@pytest.mark.parametrize("name", [*BAD_HOSTS, ".x", "a" * 300, '"a\\0b"', '"\\u00e9"', "a b"])
+def test_names_that_tls_refuses_are_refused(name: str) -> None:
+    found, access = read_kubeconfig(kubeconfig(tls_server_name=f'"{name.strip(chr(34))}"').encode())
+    assert (found.refusal, access) == ("tls-server-name is no DNS name and no IP address", None)
+
+
+@pytest.mark.parametrize(
+    "host", ["acme.tenants.svc", "a_b.c.", "10.0.0.1", "[fd00::1]", "a" * 63, "xn--mnchen-3ya.de"]
+)
+def test_hosts_that_are_names_are_taken(host: str) -> None:
+    found, access = read_kubeconfig(
+        kubeconfig(f"https://{host}:6443", tls_server_name=host.strip("[]")).encode()
+    )
+    assert (found.refusal, found.server, access is None) == ("", f"https://{host}:6443", False)
 
 
 def test_files_are_named() -> None:
     text = kubeconfig().split("    client-certificate-data")[0]
     text += "    client-certificate: pki/a.crt\n    client-key: /b.key\n"
-    found = kubeconfig_facts(text.encode())
+    found, _ = read_kubeconfig(text.encode())
     assert (found.files, found.has_credential) == (("/pki/a.crt", "/b.key"), False)
 
 
@@ -132,7 +206,7 @@ async def test_a_server_without_identity_is_none(namespace: object) -> None:
     [
         (UnreachableError("no route to host"), "no route to host"),
         (ApiError(Status(401, "Unauthorized", "who\nare\x1b you")), "401 Unauthorized: who are you"),
-        (ApiError(Status(403, "Forbidden", "x" * 1000)), ("403 Forbidden: " + "x" * 1000)[:200]),
+        (ApiError(Status(403, "Forbidden", "x" * 1000)), ("403 Forbidden: " + "x" * 1000)[:253]),
     ],
 )
 async def test_failures_are_one_bounded_line(error: Exception, failure: str) -> None:

@@ -157,7 +157,13 @@ WHERE = "key kubeconfig of Secret edge"
                 {"server": server}, "LeadsToSuperCluster",
                 f"{WHERE} leads to the super cluster: its server {server} is the super cluster's", OWN,
             )
-            for server in ("https://10.0.0.1:6443", "https://10.0.0.1:6443/", "https://10.0.0.1:6443/k8s/x")
+            for server in (
+                "https://10.0.0.1:6443",
+                "https://10.0.0.1:6443/",
+                "https://10.0.0.1:6443/k8s/x",
+                "https://[::ffff:10.0.0.1]:6443",
+                "https://[::FFFF:A00:1]:6443",
+            )
         ),
         *(
             (
@@ -165,7 +171,35 @@ WHERE = "key kubeconfig of Secret edge"
                 f"{WHERE} leads to {server}, which is each machine itself",
                 "write a server that pods of the super cluster reach",
             )
-            for server in ("https://127.0.0.1:6443", "https://localhost:8443", "https://[::1]:6443")
+            for server in (
+                "https://127.0.0.1:6443",
+                "https://127.255.255.254",
+                "https://0.0.0.0:6443",
+                "https://localhost:8443",
+                "https://LocalHost.:8443",
+                "https://a.localhost",
+                "https://[::1]:6443",
+                "https://[::]:6443",
+                "https://[0:0:0:0:0:0:0:1]",
+                "https://[::ffff:127.0.0.1]:6443",
+                "https://[::ffff:0:0]",
+            )
+        ),
+        *(
+            (
+                {"server": server}, "ServerAddressRefused",
+                f"{WHERE} leads to {server}, which is the address of no single machine of a cluster",
+                "write the DNS name or the unicast address of the API server",
+            )
+            for server in (
+                "https://169.254.169.254",
+                "https://[::ffff:169.254.169.254]",
+                "https://[fe80::1%25eth0]:6443",
+                "https://224.0.0.1",
+                "https://[ff02::1]",
+                "https://255.255.255.255",
+                "https://[64:ff9b::7f00:1]",
+            )
         ),
     ],
 )  # fmt: skip
