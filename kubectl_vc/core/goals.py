@@ -9,6 +9,7 @@ from kubectl_vc.core.table import waits_for
 from kubectl_vc.core.view import COMPLETED, READY, SLEEPING, UP_TO_DATE, TenantView, at, objects, text
 
 _FAILED = "Failed"
+_REFUSED = "Refused"
 _ERROR = "Error"
 
 
@@ -104,7 +105,10 @@ def restored(backup: str) -> Goal:
 
     def judge(view: TenantView) -> Judgement:
         is_restored = text(view.value, "status", "restore", "backup") == backup
-        is_complete = is_restored and text(view.value, "status", "restore", "phase") == COMPLETED
+        phase = text(view.value, "status", "restore", "phase")
+        if is_restored and phase == _REFUSED:
+            return Judgement(False, f"refused: {text(view.value, 'status', 'restore', 'message')}")
+        is_complete = is_restored and phase == COMPLETED
         return _judgement(view, is_complete=is_complete and view.condition(READY).is_true)
 
     return Goal(f"to go back to the backup {backup}", judge)

@@ -44,7 +44,7 @@ def restored_copy(view: TenantView, command: Command) -> Object:
     if isinstance(exposure, dict):
         spec["exposure"] = {key: value for key, value in exposure.items() if key != "hostName"}
     spec["clusterVersionName"] = view.version or view.desired_version
-    spec["restoreFrom"] = {"backup": command.backup}
+    spec["restoreFrom"] = {"backup": command.backup, "uid": view.uid}
     return _manifest(command.new_name, spec)
 
 

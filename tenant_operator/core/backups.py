@@ -29,9 +29,15 @@ def settle(
     control_plane: ControlPlane,
     inputs: ManifestInputs,
     requested: str,
+    *,
+    is_frozen: bool,
 ) -> tuple[BackupStatus, ...]:
-    """The next steps of the backup that was asked for; returns the list for the status."""
-    found = rules.decide(_facts(observed, control_plane, requested), inputs, observed.now_s)
+    """The next steps of the backup that was asked for; returns the list for the status.
+
+    `is_frozen`: none begins now, as the store is being replaced, by one that it may take the place of.
+    """
+    facts = _facts(observed, control_plane, requested, is_frozen=is_frozen)
+    found = rules.decide(facts, inputs, observed.now_s)
     if found.copies_keys_to is not None and not _has_keys(observed, found.copies_keys_to):
         source = Ref("Secret", control_plane.key, names.ENCRYPTION_CONFIG)
         builder.steps.append(CopySecret(source, found.copies_keys_to, control_plane.labels))
@@ -71,7 +77,9 @@ def _ended(job: Object) -> Object:
     return next((each for each in ends if each.get("status") == "True"), {})
 
 
-def _facts(observed: Observed, control_plane: ControlPlane, requested: str) -> BackupFacts:
+def _facts(
+    observed: Observed, control_plane: ControlPlane, requested: str, *, is_frozen: bool
+) -> BackupFacts:
     own = store_jobs.backup_job_ref(control_plane, requested)
     jobs = {
         ref: job_state(observed, live)
@@ -83,7 +91,7 @@ def _facts(observed: Observed, control_plane: ControlPlane, requested: str) -> B
         control_plane,
         requested,
         tuple(observed.virtual_cluster.status.backups),
-        is_available=store.is_available and store.desired > 0,
+        is_available=store.is_available and store.desired > 0 and not is_frozen,
         job=jobs.pop(own, None) if requested else None,
         has_keys=_has_keys(observed, rules.keys_ref(control_plane, requested)),
         others=jobs,

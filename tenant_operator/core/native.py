@@ -3,6 +3,8 @@
 
 from collections.abc import Iterable, Sequence
 
+import msgspec
+
 from tenancy import keys
 from tenant_operator.core import credentials
 from tenant_operator.core.conditions import Finding
@@ -76,6 +78,16 @@ def service_addresses(observed: Observed, control_plane: ControlPlane) -> tuple[
         return ()
     spec = live.value.get("spec") or {}
     return tuple(each for each in spec.get("clusterIPs") or () if each and each != "None")
+
+
+def as_made(observed: Observed, control_plane: ControlPlane) -> ControlPlane:
+    """With as many members of its store as it was made with."""
+    members = _store_members(observed, control_plane)
+    if not members or members == control_plane.size.etcd.replicas:
+        return control_plane
+    store = msgspec.structs.replace(control_plane.size.etcd, replicas=members)
+    size = msgspec.structs.replace(control_plane.size, etcd=store)
+    return msgspec.structs.replace(control_plane, size=size)
 
 
 def manifest_inputs(observed: Observed, control_plane: ControlPlane, settings: Settings) -> ManifestInputs:
@@ -167,17 +179,26 @@ def _roll_out(
 def _put_to_sleep(builder: PlanBuilder, observed: Observed, groups: Sequence[Group]) -> None:
     """End the pods, the store's last: the API server may have requests under way."""
     for group in reversed(groups):
-        apply_all(builder, observed, group.manifests)
+        # One that was created asleep has no workload yet, and its keys are made before the first.
+        apply_all(
+            builder,
+            observed,
+            [each for each in group.manifests if not _is_workload(each) or ref_of(each) in observed.objects],
+        )
         left = [each for each in _readiness(observed, group.manifests) if each.replicas]
         if left:
             builder.wait(f"{left[0].replicas} pods of {left[0].name} to end")
             return
 
 
+def _is_workload(manifest: Object) -> bool:
+    return manifest["kind"] in _WORKLOADS
+
+
 def _readiness(observed: Observed, manifests: tuple[Object, ...]) -> list[Readiness]:
     """Of the workloads among these objects."""
-    refs = [ref_of(each) for each in manifests]
-    return [readiness_of(ref.name, observed.objects.get(ref)) for ref in refs if ref.kind in _WORKLOADS]
+    refs = [ref_of(each) for each in manifests if _is_workload(each)]
+    return [readiness_of(ref.name, observed.objects.get(ref)) for ref in refs]
 
 
 def _missing_credential(observed: Observed, control_plane: ControlPlane, datastore: Datastore) -> str:

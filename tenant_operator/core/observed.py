@@ -32,6 +32,7 @@ class ProbeResult(msgspec.Struct, frozen=True):
 class Observed(msgspec.Struct, frozen=True):
     """`objects` are those with the label of its UID, by kind, namespace and name.
 
+    `source_objects` are those of the VirtualCluster whose backup it begins with.
     `defaults` are the ConfigMaps of the operator's namespace, as manifests, by their names.
     `all_clusters` are of all tenants, it too: no other key may overlap its own.
     """
@@ -44,6 +45,7 @@ class Observed(msgspec.Struct, frozen=True):
     failures: tuple[Failed, ...] = ()
     defaults: Mapping[str, tuple[ManifestFile, ...]] = {}
     all_clusters: Iterable[VirtualCluster] = ()
+    source_objects: Mapping[Ref, LiveObject] = {}
 
     def live(self, kind: str, namespace: str, name: str) -> LiveObject | None:
         """One of its objects."""

@@ -9,7 +9,13 @@ from tenant_operator.core.conditions import Finding
 from tenant_operator.core.probes import TenantProbe
 from tenant_operator.core.steps import OperatorStep
 from tenant_operator.defaults.desired import ManifestFile
-from tenant_operator.model.virtual_cluster import BackupStatus, RotationStatus, SleepStatus, UpgradeStatus
+from tenant_operator.model.virtual_cluster import (
+    BackupStatus,
+    RestoreStatus,
+    RotationStatus,
+    SleepStatus,
+    UpgradeStatus,
+)
 
 
 class Settings(msgspec.Struct, frozen=True):
@@ -46,6 +52,7 @@ class TenantPlan(msgspec.Struct, frozen=True):
     upgrade: UpgradeStatus | None = None
     backups: tuple[BackupStatus, ...] | None = None
     rotations: tuple[RotationStatus, ...] | None = None
+    restore: RestoreStatus | None = None
 
 
 class PlanBuilder:

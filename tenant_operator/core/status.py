@@ -39,6 +39,7 @@ def status_after(observed: Observed, plan: TenantPlan, failures: tuple[Failed, .
         endpoint=before.endpoint if plan.endpoint is None else plan.endpoint,
         cluster_version=before.cluster_version if plan.cluster_version is None else plan.cluster_version,
         sleep=plan.sleep,
+        restore=before.restore if plan.restore is None else plan.restore,
         backups=before.backups if plan.backups is None else list(plan.backups),
         rotations=before.rotations if plan.rotations is None else list(plan.rotations),
         upgrade=before.upgrade if plan.upgrade is None else plan.upgrade,
@@ -60,11 +61,18 @@ def status_patch(cluster: VirtualCluster, after: VirtualClusterStatus) -> Object
     if _is_same(before, after):
         return None
     old, new = _fields(before), _fields(after)
-    changed = {key: value for key, value in new.items() if old.get(key) != value}
+    changed = {key: _patched(old.get(key), value) for key, value in new.items() if old.get(key) != value}
     changed |= {key: None for key in old if key not in new}
     # Upstream's definition requires it.
     changed.setdefault("phase", after.phase)
     return {"metadata": {"resourceVersion": cluster.metadata.resource_version}, "status": changed}
+
+
+def _patched(before: object, after: object) -> object:
+    """A merge patch keeps the fields of an object that it does not name."""
+    if isinstance(before, dict) and isinstance(after, dict):
+        return {key: None for key in before if key not in after} | after
+    return after
 
 
 def with_failure(findings: tuple[Finding, ...], failures: tuple[Failed, ...]) -> tuple[Finding, ...]:

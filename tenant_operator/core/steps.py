@@ -113,6 +113,18 @@ class CopyKubeconfig(msgspec.Struct, frozen=True):
     labels: dict[str, str]
 
 
+class AddEncryptionKeys(msgspec.Struct, frozen=True):
+    """Have the keys of one EncryptionConfiguration read by another, which is made if there is none.
+
+    `mark` names the restore that they are for, as an annotation.
+    """
+
+    source: Ref
+    target: Ref
+    labels: dict[str, str]
+    mark: str
+
+
 class CopySecret(msgspec.Struct, frozen=True):
     """Write the data of one Secret into another, whatever that has now. A plan never has the data."""
 
@@ -133,4 +145,5 @@ OperatorStep = (
     | SettleDefaults
     | CopyKubeconfig
     | CopySecret
+    | AddEncryptionKeys
 )

@@ -7,7 +7,7 @@ import msgspec
 
 from tenancy import keys
 from tenancy import names as tenancy_names
-from tenant_operator.core import availability, backups, defaults, native, rotations, versions
+from tenant_operator.core import availability, backups, defaults, native, restores, rotations, versions
 from tenant_operator.core.conditions import ConditionStatus, ConditionType, Finding, fails, unknown
 from tenant_operator.core.deletion import deletion
 from tenant_operator.core.imported import plan_imported
@@ -56,9 +56,17 @@ def plan(observed: Observed, settings: Settings) -> TenantPlan:
         return plan_imported(observed, resolved, cluster.spec.import_, settings)
     asked = requests.read(cluster.metadata.annotations, observed.now_s)
     rest = sleep.decide(cluster, asked, observed.now_s, _volumes(observed))
-    control_plane = msgspec.structs.replace(resolved, is_asleep=rest.is_asleep)
+    resolved = native.as_made(observed, resolved)
+    inputs = native.manifest_inputs(observed, resolved, settings)
+    has_run = cluster.status.phase in (RUNNING, UPDATING)
+    restoring = restores.decide(observed, resolved, inputs, asked.restore, has_run=has_run)
+    # A restore that is under way wakes the tenant for its end.
+    if restoring.is_active:
+        rest = SleepDecision(is_asleep=False, reason=restoring.reason, message=restoring.message)
+    is_asleep = rest.is_asleep or restoring.is_stopped
+    control_plane = msgspec.structs.replace(resolved, is_asleep=is_asleep)
     found = versions.versions_of(
-        observed, control_plane.key, control_plane.release, asked, is_asleep=rest.is_asleep
+        observed, control_plane.key, control_plane.release, asked, is_asleep=is_asleep
     )
     if found.versions is None:
         control_plane = versions.as_running(observed, control_plane)
@@ -68,12 +76,15 @@ def plan(observed: Observed, settings: Settings) -> TenantPlan:
     certificates = native.stages(builder, observed, control_plane, settings, asked)
     if rest.next_change_at_s is not None:
         builder.look_again(max(rest.next_change_at_s - observed.now_s, 1.0))
-    inputs = native.manifest_inputs(observed, control_plane, settings)
-    saved = backups.settle(builder, observed, control_plane, inputs, asked.backup)
+    if observed.live("Namespace", "", control_plane.key) is not None:
+        restores.settle(builder, observed, control_plane, restoring)
+    saved = backups.settle(
+        builder, observed, control_plane, inputs, asked.backup, is_frozen=restoring.is_active
+    )
     made = _with_versions(
         _completed(builder, observed, control_plane, settings, certificates), found, resolved.release
     )
-    made = msgspec.structs.replace(made, backups=saved)
+    made = restores.with_restore(msgspec.structs.replace(made, backups=saved), restoring)
     return _with_sleep(
         _with_findings(made, builder.findings), rest, (*asked.problems, *_not_supported(asked))
     )
@@ -105,7 +116,6 @@ def _not_supported(asked: Requests) -> Iterator[SpecProblem]:
     """Requests that this version does not serve: who asks is not left to wait."""
     supported = {ALL_CERTIFICATES, *rotations.SUPPORTED}
     found = {f"{keys.ROTATE_PREFIX}{what}" for what in asked.rotations if what not in supported}
-    found |= {keys.RESTORE_REQUESTED} if asked.restore else set()
     for key in sorted(found):
         yield SpecProblem(
             f"metadata.annotations[{key}]",

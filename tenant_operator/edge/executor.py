@@ -11,6 +11,7 @@ from tenancy import keys
 from tenant_operator.core import rotations
 from tenant_operator.core.observed import Failed, Observed
 from tenant_operator.core.steps import (
+    AddEncryptionKeys,
     Apply,
     ClaimNamespace,
     CopyKubeconfig,
@@ -34,6 +35,7 @@ from tenant_operator.edge.tenant_api import TenantApi
 from tenant_operator.edge.tenant_client import TenantClientError
 from tenant_operator.edge.tenant_defaults import apply_defaults
 from tenant_operator.edge.write_gate import GatedClient
+from tenant_operator.life.store_keys import CONFIG, with_keys_of
 from tenant_operator.metrics import OperatorMetrics
 from tenant_operator.model import names
 from tenant_operator.model.objects import Object, Ref, ref_of
@@ -124,6 +126,8 @@ class Executor:
                 return await self._settle_defaults(step)
             case CopyKubeconfig():
                 return await self._copy_kubeconfig(step)
+            case AddEncryptionKeys():
+                return await self._add_encryption_keys(step)
             case CopySecret():
                 return await self._copy_secret(step)
 
@@ -245,6 +249,28 @@ class Executor:
             raise StepFailedError("SourceChanged", f"{step.source} has changed meanwhile and is read again")
         return await self._super.apply(kubeconfig_copy(step.digest, step.target.namespace, step.labels, text))
 
+    async def _add_encryption_keys(self, step: AddEncryptionKeys) -> Object | None:
+        """A new configuration writes with a key of its own."""
+        source = await self._super.get(step.source)
+        target = await self._super.get(step.target)
+        try:
+            other = _data(source or {})[CONFIG]
+            if target is None:
+                data, annotations = rotating.new_encryption_config()
+            else:
+                data, annotations = _data(target), target["metadata"].get("annotations") or {}
+            data[CONFIG] = with_keys_of(data[CONFIG], other)
+        except (KeyError, ValueError):
+            raise StepFailedError(
+                "EncryptionKeysUnusable", f"{step.source} or {step.target} has no usable {CONFIG}"
+            ) from None
+        annotations = annotations | {keys.RESTORE_TOKEN: step.mark}
+        made = issuing.secret_of(step.target.namespace, step.target.name, data, step.labels, annotations)
+        if target is None:
+            return await self._super.create(made)
+        made["metadata"]["resourceVersion"] = target["metadata"]["resourceVersion"]
+        return await self._super.replace(made)
+
     async def _copy_secret(self, step: CopySecret) -> Object:
         source = await self._super.get(step.source)
         if source is None:
@@ -299,7 +325,7 @@ def _ref_of(step: OperatorStep, here: Ref) -> Ref:
             return secret
         case Rotate(rotation):
             return rotation.secret
-        case SettleDefaults() | CopyKubeconfig() | CopySecret():
+        case SettleDefaults() | CopyKubeconfig() | CopySecret() | AddEncryptionKeys():
             return step.target
         case PatchCluster():
             return here

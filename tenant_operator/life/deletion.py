@@ -176,7 +176,9 @@ def _first(objects: Mapping[Ref, OwnedObject]) -> Mapping[Ref, OwnedObject]:
 
 def _stage_of(ref: Ref, *, keeps: bool) -> _Stage | None:
     """When an object is removed; None for what stays, or goes with the root namespace."""
-    if keeps and (ref.kind in ("PersistentVolumeClaim", "Namespace") or ref.name == names.ENCRYPTION_CONFIG):
+    if keeps and (
+        ref.kind in ("PersistentVolumeClaim", "Namespace") or ref.name.startswith(names.ENCRYPTION_CONFIG)
+    ):
         return None
     if ref.name in _REGISTRATIONS:
         return _REGISTRATION

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs in a tenant's root namespace that save its etcd. Pure.
+"""Jobs in a tenant's root namespace that save its etcd, and write a saved one into new volumes. Pure.
 
 No image of etcd has a shell: each container runs one command, in the order of the pod's init containers. What
 the image must have: `etcdctl` and `etcdutl`. `spec.images.backup` of a ClusterVersion, if it is named, keeps
@@ -22,10 +22,16 @@ SLOTS = 4
 """So many snapshots are kept on the volume: the next one replaces the oldest."""
 BACKUP_PREFIX = "backup-"
 """With it begin the names of the Jobs that make backups."""
+RESTORE_PREFIX = "restore-"
+"""With it begin the names of the Jobs that write backups into volumes."""
 VERIFY = "verify"
 """The container whose log has the report on a snapshot."""
+BUMP = 1_000_000_000
+"""etcd's own advice (etcdutl snapshot restore): a thousand revisions a second for eleven days."""
+
 _DIRECTORY = "/backup"
 _CHECKED = "/scratch"
+_DATA = "/var/lib/etcd"
 _PAIR = pods.key_pair(names.API_SERVER_ETCD_CLIENT)
 _AUTHORITY = pods.authorities(names.ETCD_BUNDLE)
 # A snapshot of 8 GiB, at 30 MB a second, three times.
@@ -71,25 +77,39 @@ def backup_job_ref(control_plane: ControlPlane, backup: str) -> Ref:
     return Ref("Job", control_plane.key, f"{BACKUP_PREFIX}{_digest(backup)}")
 
 
+def restore_job_ref(control_plane: ControlPlane, member: str) -> Ref:
+    """The Job that writes a backup into the volume of a member."""
+    return Ref("Job", control_plane.key, f"{RESTORE_PREFIX}{member}")
+
+
 def members(control_plane: ControlPlane) -> tuple[str, ...]:
     """The names of the members of the tenant's etcd."""
     return tuple(f"{names.ETCD}-{index}" for index in range(control_plane.size.etcd.replicas))
 
 
-def object_key(control_plane: ControlPlane, backup: str) -> str:
-    """Where a program keeps a snapshot. A VirtualCluster of the same name that is made later has other
-    keys."""
-    return f"{control_plane.namespace}/{control_plane.uid}/{backup}"
+def claim_of(member: str) -> str:
+    """The name of a member's claim, as its StatefulSet calls it."""
+    return f"data-{member}"
+
+
+def object_key(control_plane: ControlPlane, backup: str, uid: str = "") -> str:
+    """Where a program keeps a snapshot of the VirtualCluster with this UID, without one of this tenant.
+
+    One of the same name that is made later has other keys, and nobody of another namespace can name them.
+    """
+    return f"{control_plane.namespace}/{uid or control_plane.uid}/{backup}"
 
 
 def backup_volume(control_plane: ControlPlane) -> Object:
     """The claim for all snapshots, and the one on its way."""
     size = pods.memory_quantity((SLOTS + 1) * control_plane.size.etcd.quota_bytes)
-    spec: Object = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": size}}}
-    if control_plane.release.datastore.storage_class_name is not None:
-        spec["storageClassName"] = control_plane.release.datastore.storage_class_name
-    metadata = pods.metadata(control_plane, BACKUPS)
-    return {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": spec}
+    return _claim(control_plane, BACKUPS, size, {})
+
+
+def data_volume(control_plane: ControlPlane, member: str, token: str) -> Object:
+    """A new claim of a member, which its StatefulSet takes over. `token` is of the restore."""
+    size = control_plane.release.datastore.size
+    return _claim(control_plane, claim_of(member), size, {keys.RESTORE_TOKEN: token})
 
 
 def network_policy(control_plane: ControlPlane, inputs: ManifestInputs) -> Object:
@@ -126,10 +146,40 @@ def backup_job(control_plane: ControlPlane, backup: str, location: str) -> Objec
         last = _container(control_plane, VERIFY, verify)
     ref = backup_job_ref(control_plane, backup)
     volumes = [_snapshots(control_plane), _check_volume(control_plane)]
+    volumes.append(pods.files_volume((_PAIR, _AUTHORITY)))
     job = _job(control_plane, ref, location, [*steps, last], volumes)
     # If another backup is asked for meanwhile, nobody removes this one.
     job["spec"]["ttlSecondsAfterFinished"] = _KEPT_S
     return job
+
+
+def restore_job(control_plane: ControlPlane, member: str, location: str, restores: int) -> Object:
+    """Writes a snapshot into the empty volume of a member.
+
+    `restores` counts those of this tenant: each must end beyond the revisions that anybody has seen, and the
+    same snapshot may be restored twice.
+    """
+    file = _file(control_plane, location)
+    where = f"{names.ETCD}.{control_plane.key}.svc"
+    peers = {each: f"https://{each}.{where}:{names.ETCD_PEER_PORT}" for each in members(control_plane)}
+    command = [
+        *("etcdutl", "snapshot", "restore", file, f"--data-dir={_DATA}/data", f"--name={member}"),
+        f"--initial-cluster={','.join(f'{name}={url}' for name, url in peers.items())}",
+        f"--initial-cluster-token={control_plane.uid}",
+        f"--initial-advertise-peer-urls={peers[member]}",
+        f"--bump-revision={restores * BUMP}",
+        "--mark-compacted",
+    ]
+    steps = [_program(control_plane, "get", location)] if control_plane.release.images.backup else []
+    volumes = [
+        _snapshots(control_plane),
+        {"name": "data", "persistentVolumeClaim": {"claimName": claim_of(member)}},
+    ]
+    mounts = [{"name": "data", "mountPath": _DATA}]
+    steps.append(_container(control_plane, "restore", command, mounts))
+    ref = restore_job_ref(control_plane, member)
+    # A second try would find a directory that is not empty: the volume is made anew instead.
+    return _job(control_plane, ref, location, steps, volumes, tries=0)
 
 
 def _file(control_plane: ControlPlane, location: str) -> str:
@@ -149,13 +199,12 @@ def _connection(control_plane: ControlPlane) -> list[str]:
     ]
 
 
-def _container(control_plane: ControlPlane, name: str, command: list[str]) -> Object:
+def _container(
+    control_plane: ControlPlane, name: str, command: list[str], mounts: list[Object] | None = None
+) -> Object:
     release = control_plane.etcd_release or control_plane.release
-    every = [
-        {"name": "backup", "mountPath": _DIRECTORY},
-        pods.FILES_MOUNT,
-        {"name": "scratch", "mountPath": _CHECKED},
-    ]
+    own = mounts or [pods.FILES_MOUNT, {"name": "scratch", "mountPath": _CHECKED}]
+    every = [{"name": "backup", "mountPath": _DIRECTORY}, *own]
     return pods.container(name, release.images.etcd, control_plane.size.etcd, command=command, mounts=every)
 
 
@@ -183,18 +232,30 @@ def _limit(control_plane: ControlPlane, factor: int) -> str:
     return pods.memory_quantity(math.ceil(factor * control_plane.size.etcd.quota_bytes))
 
 
+def _claim(control_plane: ControlPlane, name: str, size: str, annotations: dict[str, str]) -> Object:
+    spec: Object = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": size}}}
+    if control_plane.release.datastore.storage_class_name is not None:
+        spec["storageClassName"] = control_plane.release.datastore.storage_class_name
+    metadata = pods.metadata(control_plane, name)
+    if annotations:
+        metadata["annotations"] = annotations
+    return {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": spec}
+
+
 def _job(
     control_plane: ControlPlane,
     ref: Ref,
     location: str,
     steps: list[Object],
     volumes: list[Object],
+    *,
+    tries: int = _TRIES,
 ) -> Object:
     template = pods.pod_template(
         names.BACKUP,
         control_plane,
         containers=steps[-1:],
-        volumes=[pods.files_volume((_PAIR, _AUTHORITY)), *volumes],
+        volumes=volumes,
         grace_seconds=_GRACE_S,
         digest="",
     )
@@ -207,7 +268,7 @@ def _job(
         "apiVersion": "batch/v1",
         "kind": "Job",
         "metadata": metadata,
-        "spec": {"backoffLimit": _TRIES, "activeDeadlineSeconds": _DEADLINE_S, "template": template},
+        "spec": {"backoffLimit": tries, "activeDeadlineSeconds": _DEADLINE_S, "template": template},
     }
 
 

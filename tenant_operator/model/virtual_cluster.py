@@ -49,7 +49,10 @@ class ImportRef(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class RestoreRef(msgspec.Struct, frozen=True, rename="camel"):
+    """A backup that the VirtualCluster of this UID made, in the same namespace."""
+
     backup: str
+    uid: str = ""
 
 
 class VirtualClusterSpec(msgspec.Struct, frozen=True, rename="camel"):

@@ -147,6 +147,7 @@ class Reconciler:
         return has_failed
 
     def _observed(self, cluster: VirtualCluster, state: ReconcileState) -> Observed:
+        source = cluster.spec.restore_from
         return Observed(
             cluster,
             {each.metadata.name: each for each in self._caches.versions.objects.values()},
@@ -156,6 +157,7 @@ class Reconciler:
             state.failures,
             {each.metadata.name: each.files for each in self._caches.defaults.objects.values()},
             self._caches.clusters.objects.values(),
+            {} if source is None else dict(self._caches.of(source.uid)),
         )
 
     def _waits_for_watch(self, state: ReconcileState) -> bool:

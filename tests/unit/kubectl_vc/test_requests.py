@@ -283,7 +283,7 @@ def test_a_copy_is_made_from_the_backup() -> None:
                     "class": "large",
                     "exposure": {"type": "LoadBalancer"},
                     "transparentMetaPrefixes": ["a/"],
-                    "restoreFrom": {"backup": "b"},
+                    "restoreFrom": {"backup": "b", "uid": UID},
                 },
             },
         )

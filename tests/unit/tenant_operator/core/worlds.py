@@ -21,6 +21,7 @@ from tenant_operator.core.plan import Settings, TenantPlan
 from tenant_operator.core.probes import JobLogProbe, NamespacesProbe, RotationProbe, SourceProbe
 from tenant_operator.core.status import status_after, status_patch
 from tenant_operator.core.steps import (
+    AddEncryptionKeys,
     Apply,
     ClaimNamespace,
     CopyKubeconfig,
@@ -39,6 +40,7 @@ from tenant_operator.defaults.desired import ManifestFile
 from tenant_operator.defaults.inventory import INVENTORY_KEY, Inventory, write_inventory
 from tenant_operator.defaults.plan import applied
 from tenant_operator.defaults.record import RECORD_KEY, next_record, write_record
+from tenant_operator.life.store_keys import CONFIG, with_keys_of
 from tenant_operator.model import names
 from tenant_operator.model.cluster_version import ClusterVersion
 from tenant_operator.model.objects import Object, Ref, ref_of
@@ -79,6 +81,7 @@ class FakeWorld:
     answers: dict[str, Asked] = field(default_factory=dict)
     defaults: dict[str, tuple[ManifestFile, ...]] = field(default_factory=dict)
     report: str = '{"hash":7,"revision":1119,"totalKey":208,"totalSize":614400,"version":"3.7.0"}'
+    source_objects: dict[Ref, Object] = field(default_factory=dict)
     _versions: Any = field(default_factory=lambda: itertools.count(100))
 
     def observed(self) -> Observed:
@@ -91,6 +94,7 @@ class FakeWorld:
             self.now_s,
             dict(self.probes),
             defaults=self.defaults,
+            source_objects={ref: _live(ref, value) for ref, value in self.source_objects.items()},
         )
 
     def plan(self) -> TenantPlan:
@@ -117,9 +121,7 @@ class FakeWorld:
         after = status_after(observed, made, ())
         patch = status_patch(observed.virtual_cluster, after) if made.findings else None
         if patch is not None:
-            status = self.cluster.setdefault("status", {})
-            status |= patch["status"]
-            self.cluster["status"] = {key: value for key, value in status.items() if value is not None}
+            self.cluster["status"] = _merged(self.cluster.get("status", {}), patch["status"])
         news = patch is not None
         for probe in made.probes:
             before = self.probes.get(probe.name)
@@ -192,9 +194,8 @@ class FakeWorld:
             case Remove(ref, uid):
                 self._remove(ref, uid)
             case PatchCluster(patch):
-                self.cluster["metadata"] |= {
-                    key: value for key, value in patch["metadata"].items() if key != "resourceVersion"
-                }
+                change = {key: value for key, value in patch["metadata"].items() if key != "resourceVersion"}
+                self.cluster["metadata"] = _merged(self.cluster["metadata"], change)
             case IssueAuthority(spec, namespace, labels, annotations, version):
                 data = issuing.authority_data(issuing.new_authority(spec, self.now_s))
                 self._write(issuing.secret_of(namespace, spec.secret, data, labels, annotations), version)
@@ -220,9 +221,20 @@ class FakeWorld:
                 self._apply(self.settled(step))
             case CopyKubeconfig(_, _, target, digest, labels):
                 self._apply(kubeconfig_copy(digest, target.namespace, labels, b"text"))
+            case AddEncryptionKeys(source, target, labels, mark):
+                live = self.objects.get(target)
+                data, more = (
+                    rotating.new_encryption_config()
+                    if live is None
+                    else (self.data(target), live["metadata"]["annotations"])
+                )
+                other = {**self.source_objects, **self.objects}[source]["data"][CONFIG]
+                data[CONFIG] = with_keys_of(data[CONFIG], base64.b64decode(other))
+                annotations = more | {keys.RESTORE_TOKEN: mark}
+                self._apply(issuing.secret_of(target.namespace, target.name, data, labels, annotations))
             case CopySecret(source, target, labels):
-                data = {key: base64.b64decode(value) for key, value in self.objects[source]["data"].items()}
-                self._apply(issuing.secret_of(target.namespace, target.name, data, labels, {}))
+                made = issuing.secret_of(target.namespace, target.name, self.data(source), labels, {})
+                self._apply(made)
 
     def settled(self, step: SettleDefaults) -> Object:
         """What a pass writes that applied all, or that had `pass_problems`."""
@@ -300,6 +312,19 @@ class FakeWorld:
         made["metadata"].setdefault("uid", f"uid-{version}")
         self.objects[ref] = made
         self.writes += 1
+
+
+def _merged(before: Any, patch: Any) -> Any:
+    """As RFC 7386 has it."""
+    if not isinstance(patch, dict):
+        return patch
+    found = dict(before) if isinstance(before, dict) else {}
+    for key, value in patch.items():
+        if value is None:
+            found.pop(key, None)
+        else:
+            found[key] = _merged(found.get(key), value)
+    return found
 
 
 def virtual_cluster(name: str = "acme", **spec: Any) -> Object:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs that save etcd. Their commands were run by hand with etcd 3.7.3."""
+"""Jobs that save and restore etcd. Their commands were run by hand with etcd 3.7.3."""
 
 from typing import Any
 
@@ -14,6 +14,7 @@ from tenant_operator.model.objects import Object
 from tests.unit.tenant_operator import control_planes
 
 KEY = control_planes.CONTROL_PLANE.key
+UID = control_planes.CONTROL_PLANE.uid
 FILES = "/etc/kubernetes/files"
 
 
@@ -59,6 +60,37 @@ def test_a_program_keeps_a_verified_backup_elsewhere() -> None:
     assert {"name": "backup", "emptyDir": {"sizeLimit": "512Mi"}} in volumes
 
 
+def test_a_restore_is_of_one_member_and_raises_revisions() -> None:
+    job = store_jobs.restore_job(on_volume(replicas=3), "etcd-1", "slot-0", 2)
+    peers = ",".join(f"etcd-{n}=https://etcd-{n}.etcd.{KEY}.svc:2380" for n in range(3))
+    assert commands(job) == [
+        (
+            "restore",
+            [
+                "etcdutl",
+                "snapshot",
+                "restore",
+                "/backup/slot-0.db",
+                "--data-dir=/var/lib/etcd/data",
+                "--name=etcd-1",
+                f"--initial-cluster={peers}",
+                f"--initial-cluster-token={UID}",
+                f"--initial-advertise-peer-urls=https://etcd-1.etcd.{KEY}.svc:2380",
+                "--bump-revision=2000000000",
+                "--mark-compacted",
+            ],
+        )
+    ]
+    spec = job["spec"]["template"]["spec"]
+    assert {"name": "data", "persistentVolumeClaim": {"claimName": "data-etcd-1"}} in spec["volumes"]
+    assert job["spec"]["backoffLimit"] == 0
+
+
+def test_a_restore_from_elsewhere_fetches_first() -> None:
+    job = store_jobs.restore_job(control_planes.CONTROL_PLANE, "etcd-0", "tenants/nightly", 1)
+    assert commands(job)[0] == ("get", ["get", "tenants/nightly", "/backup/snapshot.db"])
+
+
 def test_pods_of_jobs_are_restricted_and_have_no_token() -> None:
     job = store_jobs.backup_job(on_volume(), "nightly", "slot-0")
     spec = job["spec"]["template"]["spec"]
@@ -77,6 +109,13 @@ def test_the_volume_has_room_for_all_slots_and_one_more() -> None:
     }
 
 
+def test_a_new_data_volume_is_as_the_stateful_sets() -> None:
+    volume = store_jobs.data_volume(on_volume(), "etcd-0", "token")
+    assert volume["metadata"]["name"] == "data-etcd-0"
+    assert volume["metadata"]["annotations"] == {"vcnode.io/restore-token": "token"}
+    assert volume["spec"]["resources"]["requests"]["storage"] == "2Gi"
+
+
 @pytest.mark.parametrize("program", [False, True])
 def test_pods_of_jobs_reach_the_store_alone(program: bool) -> None:
     control_plane = control_planes.CONTROL_PLANE if program else on_volume()
@@ -91,6 +130,7 @@ def test_object_keys_of_two_tenants_never_collide() -> None:
     first = control_planes.CONTROL_PLANE
     again = control_planes.control_plane(uid="3c6ef372-0000-4000-8000-00000000000b")
     assert store_jobs.object_key(first, "nightly") == f"tenants/{first.uid}/nightly"
+    assert store_jobs.object_key(again, "nightly", first.uid) == store_jobs.object_key(first, "nightly")
     assert store_jobs.object_key(again, "nightly") != store_jobs.object_key(first, "nightly")
 
 
