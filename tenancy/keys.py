@@ -156,3 +156,5 @@ KEY_IDS = "vcnode.io/key-ids"
 # minor version of Kubernetes that it emulates.
 APPLIED_VERSION = "vcnode.io/cluster-version"
 EMULATED_VERSION = "vcnode.io/emulated-version"
+# On the ConfigMap of the ClusterVersions that it was made of: the class that the tenant has.
+SIZE_CLASS = "vcnode.io/size-class"

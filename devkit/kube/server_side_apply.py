@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Server-side apply of a fake API server (KEP-555). Pure.
+"""Server-side apply of a fake API server (KEP-555).
 
 A manager owns what its last apply had. What a later one leaves out is removed, unless another manager owns it
 too. A field that another manager owns with another value is a conflict: refused, or with `force` taken over.

@@ -109,13 +109,15 @@ def stages(
     control_plane: ControlPlane,
     settings: Settings,
     requests: Requests,
+    *,
+    is_known: bool,
 ) -> Finding | None:
-    """All steps that can be taken now, up to the first object that must be waited for.
+    """All steps in the claimed namespace that can be taken now, up to the first object to wait for.
+
+    `is_known`: whether it is known what the workloads are to run; else they are left as they are.
 
     Returns the condition of certificates, once they are looked at.
     """
-    if not claim(builder, observed, control_plane):
-        return None
     addresses = service_addresses(observed, control_plane)
     inputs = manifest_inputs(observed, control_plane, settings)
     datastore = datastore_of(control_plane, inputs)
@@ -142,7 +144,7 @@ def stages(
     files = _files(manifest for group in groups for manifest in group.manifests)
     made = credentials.settle(builder, observed, control_plane, addresses, settings, requests, files)
     builder.rotations = made.rotations
-    if made.has_all:
+    if made.has_all and is_known:
         _roll_out(builder, observed, control_plane, rest)
     return made.finding(observed.now_s)
 

@@ -38,15 +38,17 @@ def status_after(observed: Observed, plan: TenantPlan, failures: tuple[Failed, .
         cluster_namespace=before.cluster_namespace or plan.key or "",
         endpoint=before.endpoint if plan.endpoint is None else plan.endpoint,
         cluster_version=before.cluster_version if plan.cluster_version is None else plan.cluster_version,
-        sleep=plan.sleep,
         restore=before.restore if plan.restore is None else plan.restore,
+        sleep=before.sleep if plan.sleep is msgspec.UNSET else plan.sleep,
         backups=before.backups if plan.backups is None else list(plan.backups),
         rotations=before.rotations if plan.rotations is None else list(plan.rotations),
         upgrade=before.upgrade if plan.upgrade is None else plan.upgrade,
-        previous_cluster_version=plan.upgrade.from_ if plan.upgrade is not None else "",
         kubernetes_version=(
             before.kubernetes_version if plan.kubernetes_version is None else plan.kubernetes_version
         ),
+    )
+    after = msgspec.structs.replace(
+        after, previous_cluster_version="" if after.upgrade is None else after.upgrade.from_
     )
     ready = next((each for each in findings if each.type is ConditionType.READY), None)
     if ready is not None:

@@ -7,10 +7,20 @@ import msgspec
 
 from tenancy import keys
 from tenancy import names as tenancy_names
-from tenant_operator.core import availability, backups, defaults, native, restores, rotations, versions
+from tenant_operator.core import (
+    availability,
+    backups,
+    defaults,
+    kept_versions,
+    native,
+    restores,
+    rotations,
+    versions,
+)
 from tenant_operator.core.conditions import ConditionStatus, ConditionType, Finding, fails, unknown
 from tenant_operator.core.deletion import deletion
 from tenant_operator.core.imported import plan_imported
+from tenant_operator.core.kept_versions import Resolved, resolve
 from tenant_operator.core.observed import Observed
 from tenant_operator.core.plan import PlanBuilder, Settings, TenantPlan
 from tenant_operator.core.probes import NodesProbe, ReadyzProbe, SyncerProbe
@@ -21,12 +31,9 @@ from tenant_operator.life.deletion import FINALIZER
 from tenant_operator.life.requests import Requests
 from tenant_operator.life.sleep import SleepDecision
 from tenant_operator.model import names
-from tenant_operator.model.cluster_version import Release
 from tenant_operator.model.control_plane import ControlPlane
 from tenant_operator.model.objects import Ref
 from tenant_operator.model.problem import SpecProblem
-from tenant_operator.model.release import release_of
-from tenant_operator.model.resolve import control_plane_of
 from tenant_operator.model.virtual_cluster import SleepStatus, VirtualCluster
 from tenant_operator.pki.catalog import server_url
 from tenant_operator.pki.plan import ALL_CERTIFICATES
@@ -46,34 +53,39 @@ def plan(observed: Observed, settings: Settings) -> TenantPlan:
         return deletion(observed)
     if _is_foreign(observed.virtual_cluster):
         return TenantPlan()
-    resolved = _resolved(observed, settings)
+    kept = kept_versions.read(observed)
+    observed = msgspec.structs.replace(observed, cluster_versions=kept.versions)
+    resolved = resolve(observed, settings, kept)
     if isinstance(resolved, SpecProblem):
-        message = f"{resolved.field}: {resolved.message}; {resolved.remedy}"
-        finding = fails(ConditionType.READY, resolved.reason, message)
-        return TenantPlan(findings=(finding,), waits_for=message, check_again_s=_REFUSED_S)
+        finding = fails(ConditionType.READY, resolved.reason, resolved.text)
+        return TenantPlan(findings=(finding,), waits_for=resolved.text, check_again_s=_REFUSED_S)
     cluster = observed.virtual_cluster
     if cluster.spec.import_ is not None:
-        return plan_imported(observed, resolved, cluster.spec.import_, settings)
+        return plan_imported(observed, resolved.control_plane, cluster.spec.import_, settings)
     asked = requests.read(cluster.metadata.annotations, observed.now_s)
     rest = sleep.decide(cluster, asked, observed.now_s, _volumes(observed))
-    resolved = native.as_made(observed, resolved)
-    inputs = native.manifest_inputs(observed, resolved, settings)
+    made_as = native.as_made(observed, resolved.control_plane)
+    inputs = native.manifest_inputs(observed, made_as, settings)
     has_run = cluster.status.phase in (RUNNING, UPDATING)
-    restoring = restores.decide(observed, resolved, inputs, asked.restore, has_run=has_run)
+    restoring = restores.decide(observed, made_as, inputs, asked.restore, has_run=has_run)
     # A restore that is under way wakes the tenant for its end.
     if restoring.is_active:
         rest = SleepDecision(is_asleep=False, reason=restoring.reason, message=restoring.message)
     is_asleep = rest.is_asleep or restoring.is_stopped
-    control_plane = msgspec.structs.replace(resolved, is_asleep=is_asleep)
+    control_plane = msgspec.structs.replace(made_as, is_asleep=is_asleep)
     found = versions.versions_of(
         observed, control_plane.key, control_plane.release, asked, is_asleep=is_asleep
     )
     if found.versions is None:
-        control_plane = versions.as_running(observed, control_plane)
+        control_plane, is_known = versions.as_running(observed, control_plane)
     else:
-        control_plane = versions.with_versions(control_plane, found.versions)
+        control_plane, is_known = versions.with_versions(control_plane, found.versions), True
     builder = PlanBuilder()
-    certificates = native.stages(builder, observed, control_plane, settings, asked)
+    if native.claim(builder, observed, control_plane):
+        kept_versions.keep(builder, observed, resolved, kept, found.upgrade)
+        certificates = native.stages(builder, observed, control_plane, settings, asked, is_known=is_known)
+    else:
+        certificates = None
     if rest.next_change_at_s is not None:
         builder.look_again(max(rest.next_change_at_s - observed.now_s, 1.0))
     if observed.live("Namespace", "", control_plane.key) is not None:
@@ -82,7 +94,7 @@ def plan(observed: Observed, settings: Settings) -> TenantPlan:
         builder, observed, control_plane, inputs, asked.backup, is_frozen=restoring.is_active
     )
     made = _with_versions(
-        _completed(builder, observed, control_plane, settings, certificates), found, resolved.release
+        _completed(builder, observed, control_plane, settings, certificates), found, resolved
     )
     made = restores.with_restore(msgspec.structs.replace(made, backups=saved), restoring)
     return _with_sleep(
@@ -99,12 +111,16 @@ def _with_findings(made: TenantPlan, others: Sequence[Finding]) -> TenantPlan:
     return msgspec.structs.replace(made, findings=tuple(kept.values()))
 
 
-def _with_versions(made: TenantPlan, found: VersionPlan, target: Release) -> TenantPlan:
+def _with_versions(made: TenantPlan, found: VersionPlan, resolved: Resolved) -> TenantPlan:
     """The plan with condition UpToDate, and the ClusterVersion of the status once all run it."""
     is_running = made.phase == RUNNING
+    target, problem = resolved.control_plane.release, resolved.problem
+    finding = found.finding
+    if problem is not None:
+        finding = fails(ConditionType.UP_TO_DATE, problem.reason, problem.text)
     return msgspec.structs.replace(
         made,
-        findings=(*made.findings, found.finding),
+        findings=(*made.findings, finding),
         phase=UPDATING if is_running and found.waits_for else made.phase,
         cluster_version=target.name if found.is_complete and is_running else None,
         kubernetes_version=target.kubernetes_version if found.is_complete and is_running else None,
@@ -157,25 +173,6 @@ def _is_foreign(cluster: VirtualCluster) -> bool:
     """Whether another provisioner has made its control plane, as upstream's does: it is left as it is."""
     is_served = cluster.status.phase in (RUNNING, UPDATING)
     return is_served and FINALIZER not in cluster.metadata.finalizers
-
-
-def _resolved(observed: Observed, settings: Settings) -> ControlPlane | SpecProblem:
-    """All that is known of the tenant, or the field that is wrong."""
-    cluster = observed.virtual_cluster
-    name = cluster.spec.cluster_version_name
-    version = observed.cluster_versions.get(name)
-    if version is None:
-        known = ", ".join(sorted(observed.cluster_versions)) or "none"
-        return SpecProblem(
-            "spec.clusterVersionName",
-            "ClusterVersionUnknown",
-            f"ClusterVersion {name} does not exist; known are: {known}",
-            "name one of them, or create it",
-        )
-    release = release_of(version)
-    if not isinstance(release, Release):
-        return release
-    return control_plane_of(cluster, release, settings, observed.all_clusters)
 
 
 def _completed(

@@ -109,18 +109,23 @@ def with_versions(control_plane: ControlPlane, versions: Versions) -> ControlPla
     )
 
 
-def as_running(observed: Observed, control_plane: ControlPlane) -> ControlPlane:
-    """The control plane as its workloads are: what is refused changes none of them."""
+def as_running(observed: Observed, control_plane: ControlPlane) -> tuple[ControlPlane, bool]:
+    """The control plane as its workloads are: what is refused changes none of them. And whether it is known
+    of what they are."""
     releases = releases_of(observed)
     applied = applied_versions(observed, control_plane.key)
+    parts = (applied.api_server, applied.controller_manager, applied.etcd)
+    if any(each.version and each.version not in releases for each in parts):
+        return control_plane, False
     fallback = releases.get(applied.api_server.version, control_plane.release)
-    return msgspec.structs.replace(
+    running = msgspec.structs.replace(
         control_plane,
         release=fallback,
         controller_release=releases.get(applied.controller_manager.version, fallback),
         etcd_release=releases.get(applied.etcd.version, fallback),
         emulated_version=applied.api_server.emulated_version,
     )
+    return running, True
 
 
 def marked(manifest: Object, control_plane: ControlPlane) -> Object:

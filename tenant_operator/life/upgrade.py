@@ -115,6 +115,31 @@ def _same(
     return AllowedUpgrade("RollingBack", message, upgrade)
 
 
+def edit_problem(before: Release, after: Release) -> SpecProblem | None:
+    """Why a ClusterVersion that tenants run may not become `after` under its name. None: it may."""
+    parts = (
+        ("kubernetesVersion", before.kubernetes_version, after.kubernetes_version),
+        ("etcdVersion", before.etcd_version, after.etcd_version),
+    )
+    for field, old, new in parts:
+        minors = _minor_of(old), _minor_of(new)
+        if None not in minors and minors[0] != minors[1]:
+            return _edited(before, f"spec.{field}", old, new)
+    if before.datastore.type != after.datastore.type:
+        return _edited(before, "spec.datastore.type", before.datastore.type, after.datastore.type)
+    return None
+
+
+def _edited(before: Release, field: str, old: str, new: str) -> SpecProblem:
+    return SpecProblem(
+        field,
+        "ClusterVersionChanged",
+        f"it was {old}, and is {new} now: the tenant stays at {old}",
+        "undo the change, and create another ClusterVersion for the new version",
+        of=f"ClusterVersion {before.name}",
+    )
+
+
 def _while_open(current: Release, target: Release, upgrade: UpgradeStatus) -> AllowedUpgrade | SpecProblem:
     if target.name == upgrade.to:
         return AllowedUpgrade("Upgrading", f"from ClusterVersion {upgrade.from_} to {target.name}", upgrade)

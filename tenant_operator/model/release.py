@@ -42,7 +42,7 @@ _IN_NAME = re.compile(r"-v([0-9]{1,4})\.([0-9]{1,4})\.([0-9]{1,4})\Z")
 
 def release_of(cluster_version: ClusterVersion) -> Release | SpecProblem:
     """The ClusterVersion as control planes use it, or its first problem."""
-    spec = _from_bundle(cluster_version.spec)
+    spec = without_bundles(cluster_version.spec)
     problem = next(_problems(spec), None)
     if problem is not None:
         return msgspec.structs.replace(problem, of=f"ClusterVersion {cluster_version.metadata.name}")
@@ -175,8 +175,8 @@ def _class_problems(spec: ClusterVersionSpec) -> Iterator[SpecProblem]:
             )
 
 
-def _from_bundle(spec: ClusterVersionSpec) -> ClusterVersionSpec:
-    """The spec with a class of its own, and with what upstream's bundles have instead of ours."""
+def without_bundles(spec: ClusterVersionSpec) -> ClusterVersionSpec:
+    """The spec with a class of its own, and with what upstream's bundles have in our fields."""
     bundles = {
         "api_server": _container(spec.api_server),
         "controller_manager": _container(spec.controller_manager),
@@ -191,7 +191,9 @@ def _from_bundle(spec: ClusterVersionSpec) -> ClusterVersionSpec:
             component = _component_size(getattr(size, name), container, replicas)
             size = msgspec.structs.replace(size, **{name: component})
     classes = spec.classes or {DEFAULT_CLASS: size}
-    return msgspec.structs.replace(spec, images=images, classes=classes)
+    return msgspec.structs.replace(
+        spec, images=images, classes=classes, api_server=None, controller_manager=None, etcd=None
+    )
 
 
 def _container(bundle: Mapping[str, Any] | None) -> tuple[Mapping[str, Any], object]:

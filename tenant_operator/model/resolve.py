@@ -56,23 +56,24 @@ def control_plane_of(
     """
     meta, spec = virtual_cluster.metadata, virtual_cluster.spec
     key = virtual_cluster.key
+    is_placed = bool(virtual_cluster.status.cluster_namespace)
     if isinstance(key, names.Refused):
         return SpecProblem("metadata.name", "NameRefused", key.reason, "use a shorter name or namespace")
-    if len(key) > MAX_KEY_CHARS and not virtual_cluster.status.cluster_namespace:
+    if len(key) > MAX_KEY_CHARS and not is_placed:
         return SpecProblem(
             "metadata.name",
             "NameTooLong",
             f"the cluster key {key} has {len(key)} characters, and {MAX_KEY_CHARS} leave room for namespaces",
             "use a shorter name or namespace",
         )
-    if not virtual_cluster.status.cluster_namespace and _is_taken(virtual_cluster, key, all_clusters):
+    if not is_placed and _is_taken(virtual_cluster, key, all_clusters):
         return SpecProblem(
             "metadata.name",
             "ClusterKeyTaken",
             f"with the cluster key {key} a super namespace could be this VirtualCluster's and another's",
             "make it again under another name or in another namespace",
         )
-    problem = next(_problems(spec, release, settings), None)
+    problem = next(_problems(spec, release, settings, is_placed=is_placed), None)
     if problem is not None:
         return problem
     return ControlPlane(
@@ -106,16 +107,26 @@ def _is_taken(virtual_cluster: VirtualCluster, key: str, all_clusters: Iterable[
     )
 
 
-def _problems(spec: VirtualClusterSpec, release: Release, settings: ClusterRanges) -> Iterator[SpecProblem]:
-    name = spec.class_ or release.default_class
-    if name not in release.classes:
-        known = ", ".join(sorted(release.classes)[:16])
-        yield SpecProblem(
-            "spec.class",
-            "ClassUnknown",
-            f"ClusterVersion {release.name} has no class {name[:80]!r}",
-            f"use one of {known}",
-        )
+def class_problem(name: str, release: Release) -> SpecProblem | None:
+    """Whether the release has the class, or its default for none."""
+    name = name or release.default_class
+    if name in release.classes:
+        return None
+    known = ", ".join(sorted(release.classes)[:16])
+    return SpecProblem(
+        "spec.class",
+        "ClassUnknown",
+        f"ClusterVersion {release.name} has no class {name[:80]!r}",
+        f"use one of {known}",
+    )
+
+
+def _problems(
+    spec: VirtualClusterSpec, release: Release, settings: ClusterRanges, *, is_placed: bool
+) -> Iterator[SpecProblem]:
+    problem = class_problem(spec.class_, release)
+    if problem is not None:
+        yield problem
     domain = spec.cluster_domain or DEFAULT_CLUSTER_DOMAIN
     if not names.is_pod_name(domain):
         yield SpecProblem(
@@ -136,7 +147,7 @@ def _problems(spec: VirtualClusterSpec, release: Release, settings: ClusterRange
         yield SpecProblem(
             "spec.volumes", "VolumesInvalid", f"{spec.volumes[:80]!r} is unknown", "use Delete or Retain"
         )
-    yield from _range_problems(spec, settings)
+    yield from _range_problems(spec, settings, is_placed=is_placed)
 
 
 def _exposure_problems(spec: VirtualClusterSpec) -> Iterator[SpecProblem]:
@@ -157,7 +168,9 @@ def _exposure_problems(spec: VirtualClusterSpec) -> Iterator[SpecProblem]:
         )
 
 
-def _range_problems(spec: VirtualClusterSpec, settings: ClusterRanges) -> Iterator[SpecProblem]:
+def _range_problems(
+    spec: VirtualClusterSpec, settings: ClusterRanges, *, is_placed: bool
+) -> Iterator[SpecProblem]:
     def problem(reason: str, message: str, remedy: str) -> SpecProblem:
         return SpecProblem("spec.serviceCidr", reason, message, remedy)
 
@@ -183,6 +196,9 @@ def _range_problems(spec: VirtualClusterSpec, settings: ClusterRanges) -> Iterat
         found.append(network)
     if len({each.version for each in found}) < len(found):
         yield problem("ServiceRangeInvalid", "has more than one range of a family", "use one of each at most")
+    if is_placed:
+        # The ranges of a tenant that is there cannot change any more: its care must not end over them.
+        return
     for name, cidrs in (
         ("Services", settings.service_cidrs),
         ("pods", settings.pod_cidrs),
