@@ -258,8 +258,11 @@ def _signer_keys() -> Object:
 def _signer(control_plane: ControlPlane) -> Object:
     """Signs tokens with keys that the API server never has.
 
-    The API server is ready without a signer that lives, so it has a probe of its own.
+    The API server's own /readyz is 200 without a signer that lives. So this container is probed too: a pod
+    that signs no token is not ready. No startupProbe: the API server waits for the signer itself (60 s),
+    and the next period of such a probe, a second later, would be a part of each start.
     """
+    port = "signer-probe"
     return pods.container(
         _SIGNER,
         control_plane.release.images.signer,
@@ -273,8 +276,9 @@ def _signer(control_plane: ControlPlane) -> Object:
             {"name": "signer-keys", "mountPath": names.SIGNER_KEYS_DIRECTORY, "readOnly": True},
             _SOCKET_MOUNT,
         ],
-        ports={"signer-probe": _SIGNER_PROBE_PORT},
+        ports={port: _SIGNER_PROBE_PORT},
         probes={
-            "livenessProbe": pods.probe("/livez", "signer-probe", scheme="HTTP", period_s=10, failures=3)
+            "readinessProbe": pods.probe("/readyz", port, scheme="HTTP", period_s=3, failures=2, timeout_s=3),
+            "livenessProbe": pods.probe("/livez", port, scheme="HTTP", period_s=10, failures=3),
         },
     )

@@ -160,6 +160,15 @@ def test_pods_restart_for_files_that_are_read_once(changed: str, restarted: list
     assert [each["metadata"]["labels"][names.COMPONENT] for each in differ] == restarted
 
 
+def test_a_signer_that_is_dead_takes_its_pod_out_of_service() -> None:
+    """The API server's own /readyz stays 200 then. It waits for the signer itself."""
+    deployment = named(manifests(control_plane()), "Deployment", "apiserver")
+    (signer,) = deployment["spec"]["template"]["spec"]["initContainers"]
+    assert (signer["name"], signer["restartPolicy"]) == ("vc-signer", "Always")
+    paths = {kind: signer[kind]["httpGet"]["path"] for kind in signer if kind.endswith("Probe")}
+    assert paths == {"readinessProbe": "/readyz", "livenessProbe": "/livez"}
+
+
 def test_without_a_signer_a_new_account_key_restarts() -> None:
     without = control_plane(release=release_of((1, 34, 4), images=type(IMAGES)(api_server="a")))
     before, after = (
