@@ -17,6 +17,7 @@ from tenant_operator.core.writes import apply_all, apply_if_needed
 from tenant_operator.life.requests import Requests
 from tenant_operator.model import names
 from tenant_operator.model.control_plane import ControlPlane
+from tenant_operator.model.exposure import OutsideEndpoint
 from tenant_operator.model.objects import Object, Ref, ref_of
 from tenant_operator.model.virtual_cluster import RotationStatus
 from tenant_operator.pki import catalog
@@ -59,12 +60,13 @@ def settle(
     observed: Observed,
     control_plane: ControlPlane,
     addresses: Sequence[str],
+    reached: OutsideEndpoint,
     settings: Settings,
     requests: Requests,
     files: dict[str, str],
 ) -> CredentialState:
     """Make what is missing or due, and take the next steps of rotations. `files` as of `RotationProbe`."""
-    specs = catalog.leaves(control_plane, addresses, ())
+    specs = catalog.leaves(control_plane, addresses, reached.names, reached.url)
     known = catalog.authorities(control_plane)
     key = control_plane.key
     found = {

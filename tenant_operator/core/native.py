@@ -7,7 +7,7 @@ import msgspec
 
 from tenancy import keys
 from tenant_operator.core import credentials
-from tenant_operator.core.conditions import Finding
+from tenant_operator.core.conditions import ConditionType, Finding, fails
 from tenant_operator.core.observed import Observed
 from tenant_operator.core.plan import PlanBuilder, Settings
 from tenant_operator.core.steps import ClaimNamespace, PatchCluster
@@ -20,6 +20,7 @@ from tenant_operator.life.deletion import FINALIZER
 from tenant_operator.life.requests import Requests
 from tenant_operator.model import names
 from tenant_operator.model.control_plane import ControlPlane, ManifestInputs
+from tenant_operator.model.exposure import OutsideEndpoint, outside_endpoint
 from tenant_operator.model.objects import Object, ref_of
 from tenant_operator.provisioners.native.manifests import DATASTORE
 from tenant_operator.provisioners.native.manifests import groups as native_groups
@@ -90,6 +91,13 @@ def as_made(observed: Observed, control_plane: ControlPlane) -> ControlPlane:
     return msgspec.structs.replace(control_plane, size=size)
 
 
+def outside(observed: Observed, control_plane: ControlPlane) -> OutsideEndpoint:
+    """Where people reach the API server from outside of the super cluster."""
+    live = observed.live("Service", control_plane.key, names.API_SERVER_SERVICE)
+    service = None if live is None else live.value
+    return outside_endpoint(control_plane.exposure, service, observed.node_addresses)
+
+
 def manifest_inputs(observed: Observed, control_plane: ControlPlane, settings: Settings) -> ManifestInputs:
     """What manifests need of objects that are there, and of the configuration."""
     return ManifestInputs(
@@ -142,7 +150,14 @@ def stages(
         builder.wait(missing)
         return None
     files = _files(manifest for group in groups for manifest in group.manifests)
-    made = credentials.settle(builder, observed, control_plane, addresses, settings, requests, files)
+    reached = outside(observed, control_plane)
+    if reached.waits_for:
+        message = (
+            f"Service {control_plane.key}/{names.API_SERVER_SERVICE} has not {reached.waits_for} yet;"
+            " see what assigns it, or change spec.exposure"
+        )
+        builder.findings.append(fails(ConditionType.UP_TO_DATE, "NotExposed", message))
+    made = credentials.settle(builder, observed, control_plane, addresses, reached, settings, requests, files)
     builder.rotations = made.rotations
     if made.has_all and is_known:
         _roll_out(builder, observed, control_plane, rest)

@@ -35,6 +35,7 @@ class Observed(msgspec.Struct, frozen=True):
     `source_objects` are those of the VirtualCluster whose backup it begins with.
     `defaults` are the ConfigMaps of the operator's namespace, as manifests, by their names.
     `all_clusters` are of all tenants, it too: no other key may overlap its own.
+    `node_addresses` are those at which node ports are reached.
     """
 
     virtual_cluster: VirtualCluster
@@ -46,6 +47,7 @@ class Observed(msgspec.Struct, frozen=True):
     defaults: Mapping[str, tuple[ManifestFile, ...]] = {}
     all_clusters: Iterable[VirtualCluster] = ()
     source_objects: Mapping[Ref, LiveObject] = {}
+    node_addresses: tuple[str, ...] = ()
 
     def live(self, kind: str, namespace: str, name: str) -> LiveObject | None:
         """One of its objects."""

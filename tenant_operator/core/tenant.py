@@ -221,7 +221,7 @@ def _completed(
         check_again_s=builder.check_again_s,
         phase=RUNNING if is_served else PENDING,
         key=control_plane.key,
-        endpoint=endpoint,
+        endpoint=native.outside(observed, control_plane).url or endpoint,
         rotations=builder.rotations,
     )
 

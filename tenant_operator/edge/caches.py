@@ -12,13 +12,14 @@ import msgspec
 
 from daemonkit.kube.freshness import Failure
 from daemonkit.kube.reflector import Reflector, Transport
-from daemonkit.kube.resources import CONFIG_MAPS, VIRTUAL_CLUSTERS, Key
+from daemonkit.kube.resources import CONFIG_MAPS, NODES, VIRTUAL_CLUSTERS, Key
 from daemonkit.kube.store import Added, Change, Deleted, Modified
 from daemonkit.tasks import Tasks
 from tenancy import keys
 from tenant_operator.core.live import LiveMeta, LiveObject, parse_config_map, parse_object, parse_secret
 from tenant_operator.defaults.desired import ManifestFile, config_map_files
 from tenant_operator.model.cluster_version import ClusterVersion
+from tenant_operator.model.exposure import AddressedNode, node_addresses
 from tenant_operator.model.objects import CLUSTER_VERSIONS, OPERATOR, RESOURCES, Ref
 from tenant_operator.model.virtual_cluster import VirtualCluster
 
@@ -52,8 +53,8 @@ def _parse_defaults(raw: msgspec.Raw | bytes) -> DefaultsConfigMap:
 
 class SuperClusterCaches:
     """`cluster_changed` is called with the VirtualCluster that changed, `owned_changed` with the UID of the
-    one
-    that owns a changed object, and `versions_changed` after a ClusterVersion changed."""
+    one that owns a changed object, and `versions_changed` after a change that concerns all: of a
+    ClusterVersion, a list of defaults, or nodes' addresses."""
 
     def __init__(
         self,
@@ -76,6 +77,10 @@ class SuperClusterCaches:
             namespace=namespace,
             on_change=lambda _: versions_changed(),
         )
+        self.nodes = Reflector(client, NODES, AddressedNode, on_change=lambda _: self._nodes_changed())
+        self.node_addresses: tuple[str, ...] = ()
+        """Where node ports are reached."""
+        self._versions_changed = versions_changed
         self._owned: dict[str, Reflector[LiveObject]] = {
             kind: Reflector(
                 client,
@@ -95,10 +100,11 @@ class SuperClusterCaches:
         Reflector[VirtualCluster]
         | Reflector[ClusterVersion]
         | Reflector[DefaultsConfigMap]
+        | Reflector[AddressedNode]
         | Reflector[LiveObject]
     ]:
         """All watches."""
-        return (self.clusters, self.versions, self.defaults, *self._owned.values())
+        return (self.clusters, self.versions, self.defaults, self.nodes, *self._owned.values())
 
     @property
     def has_synced(self) -> bool:
@@ -126,6 +132,13 @@ class SuperClusterCaches:
     def _clusters_changed(self, changes: Sequence[Change[VirtualCluster]]) -> None:
         for change in changes:
             self._cluster_changed(change.key)
+
+    def _nodes_changed(self) -> None:
+        """Most changes of a Node are of its conditions, which concern nobody here."""
+        found = node_addresses(self.nodes.objects.values())
+        if found != self.node_addresses:
+            self.node_addresses = found
+            self._versions_changed()
 
     def _objects_changed(self, kind: str, changes: Sequence[Change[LiveObject]]) -> None:
         for change in changes:

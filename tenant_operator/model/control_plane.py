@@ -80,7 +80,6 @@ class ManifestInputs(msgspec.Struct, frozen=True):
     """
 
     service_addresses: tuple[str, ...] = ()
-    external_address: str = ""
     digests: dict[str, str] = {}
     vn_agent_port: int = 10550
     node_cidrs: tuple[str, ...] = ()

@@ -158,6 +158,7 @@ class Reconciler:
             {each.metadata.name: each.files for each in self._caches.defaults.objects.values()},
             self._caches.clusters.objects.values(),
             {} if source is None else dict(self._caches.of(source.uid)),
+            self._caches.node_addresses,
         )
 
     def _waits_for_watch(self, state: ReconcileState) -> bool:

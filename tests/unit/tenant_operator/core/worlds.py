@@ -80,6 +80,7 @@ class FakeWorld:
     source: ProbeResult | None = None
     answers: dict[str, Asked] = field(default_factory=dict)
     defaults: dict[str, tuple[ManifestFile, ...]] = field(default_factory=dict)
+    node_addresses: tuple[str, ...] = ()
     report: str = '{"hash":7,"revision":1119,"totalKey":208,"totalSize":614400,"version":"3.7.0"}'
     source_objects: dict[Ref, Object] = field(default_factory=dict)
     _versions: Any = field(default_factory=lambda: itertools.count(100))
@@ -95,6 +96,7 @@ class FakeWorld:
             dict(self.probes),
             defaults=self.defaults,
             source_objects={ref: _live(ref, value) for ref, value in self.source_objects.items()},
+            node_addresses=self.node_addresses,
         )
 
     def plan(self) -> TenantPlan:
