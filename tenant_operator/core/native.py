@@ -105,6 +105,10 @@ def manifest_inputs(observed: Observed, control_plane: ControlPlane, settings: S
         digests=credentials.digests(observed, control_plane),
         vn_agent_port=settings.vn_agent_port,
         node_cidrs=settings.node_cidrs,
+        dns_cidrs=settings.dns_cidrs,
+        client_cidrs=settings.client_cidrs,
+        store_cidrs=settings.store_cidrs,
+        store_endpoints=settings.store_endpoints,
         operator_namespace=settings.namespace,
         has_started_store=_has_started_store(observed, control_plane),
         store_members=_store_members(observed, control_plane),
@@ -130,7 +134,7 @@ def stages(
     inputs = manifest_inputs(observed, control_plane, settings)
     datastore = datastore_of(control_plane, inputs)
     if datastore.problem:
-        builder.wait(datastore.problem)
+        builder.block("DatastoreUnusable", datastore.problem)
         return None
     groups = [
         group._replace(manifests=tuple(marked(each, control_plane) for each in group.manifests))
@@ -147,7 +151,7 @@ def stages(
     # What fell due while it slept is done before a pod starts.
     if missing := _missing_credential(observed, control_plane, datastore):
         apply_all(builder, observed, rest[0].manifests)
-        builder.wait(missing)
+        builder.block("CredentialMissing", f"waiting for {missing}")
         return None
     files = _files(manifest for group in groups for manifest in group.manifests)
     reached = outside(observed, control_plane)

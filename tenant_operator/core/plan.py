@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from tenant_operator.core.conditions import Finding
+from tenant_operator.core.conditions import ConditionType, Finding, fails
 from tenant_operator.core.probes import TenantProbe
 from tenant_operator.core.steps import OperatorStep
 from tenant_operator.defaults.desired import ManifestFile
@@ -27,6 +27,10 @@ class Settings(msgspec.Struct, frozen=True):
     service_cidrs: tuple[str, ...] = ()
     pod_cidrs: tuple[str, ...] = ()
     node_cidrs: tuple[str, ...] = ()
+    dns_cidrs: tuple[str, ...] = ()
+    client_cidrs: tuple[str, ...] = ()
+    store_cidrs: tuple[str, ...] = ()
+    store_endpoints: tuple[str, ...] = ()
     builtin: Mapping[str, ManifestFile] = {}
 
 
@@ -64,11 +68,17 @@ class PlanBuilder:
         self.findings: list[Finding] = []
         self.rotations: tuple[RotationStatus, ...] | None = None
         self.waits_for = ""
+        self.blocked: Finding | None = None
         self.check_again_s: float | None = None
 
     def wait(self, what: str) -> None:
         """Nothing that follows can be done before `what`."""
         self.waits_for = self.waits_for or what
+
+    def block(self, reason: str, message: str) -> None:
+        """A person has to act: the condition of the control plane has it, in the place of what pods lack."""
+        self.blocked = fails(ConditionType.CONTROL_PLANE_AVAILABLE, reason, message)
+        self.wait(message)
 
     def look_again(self, seconds: float) -> None:
         """TenantPlan again by then at the latest."""

@@ -186,6 +186,8 @@ def _completed(
     cluster = observed.virtual_cluster
     parts = workloads(observed, control_plane)
     available = availability.control_plane_available(control_plane, parts)
+    if builder.blocked is not None and not available.is_true:
+        available = builder.blocked
     addresses = native.service_addresses(observed, control_plane)
     endpoint = server_url(addresses[0]) if addresses else ""
     is_running = cluster.status.phase in (RUNNING, UPDATING)

@@ -27,6 +27,11 @@ def kine_postgresql(control_plane: ControlPlane, inputs: ManifestInputs) -> Data
     """Its Secret is names.STORE_CREDENTIALS: `endpoint` is the URL with role, password and
     `sslmode=verify-full`, and `ca.crt` the authority of the server.
     """
+    if not inputs.store_cidrs:
+        return Datastore(
+            problem=f"ClusterVersion {control_plane.release.name}: spec.datastore.type is kine-postgresql,"
+            " and vc-operator's configuration has no fence.storeCidrs, so that API servers reach no server"
+        )
     return Datastore(
         manifests=(_scripts(control_plane),),
         apiserver_flags={"etcd-servers": _SOCKET, "etcd-compaction-interval": COMPACTION_INTERVAL},
@@ -43,11 +48,7 @@ def kine_postgresql(control_plane: ControlPlane, inputs: ManifestInputs) -> Data
             },
         ),
         sidecars=(_kine(control_plane),),
-        apiserver_egress=(
-            (network_rules.to_peers(network_rules.blocks(inputs.store_cidrs), _PORT),)
-            if inputs.store_cidrs
-            else ()
-        ),
+        apiserver_egress=(network_rules.to_peers(network_rules.blocks(inputs.store_cidrs), _PORT),),
         secrets=(names.STORE_CREDENTIALS,),
     )
 

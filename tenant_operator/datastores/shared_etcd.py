@@ -17,10 +17,10 @@ def shared_etcd(control_plane: ControlPlane, inputs: ManifestInputs) -> Datastor
     etcd user, `tls.key`, `ca.crt`. The user's role has the prefix with its slash at the end: without it, the
     user also has what other tenants keep under prefixes that begin alike.
     """
-    if not inputs.store_endpoints:
+    if not (inputs.store_endpoints and inputs.store_cidrs):
         return Datastore(
             problem=f"ClusterVersion {control_plane.release.name}: spec.datastore.type is shared-etcd, and"
-            " the operator's configuration has no URL of its members"
+            " vc-operator's configuration has no sharedEtcd.endpoints"
         )
     files = Files("Secret", names.STORE_CREDENTIALS, ("tls.crt", "tls.key", "ca.crt"))
     return Datastore(
@@ -35,10 +35,6 @@ def shared_etcd(control_plane: ControlPlane, inputs: ManifestInputs) -> Datastor
         },
         apiserver_files=(files,),
         apiserver_digests=(names.STORE_CREDENTIALS,),
-        apiserver_egress=(
-            (network_rules.to_peers(network_rules.blocks(inputs.store_cidrs), names.ETCD_PORT),)
-            if inputs.store_cidrs
-            else ()
-        ),
+        apiserver_egress=(network_rules.to_peers(network_rules.blocks(inputs.store_cidrs), names.ETCD_PORT),),
         secrets=(names.STORE_CREDENTIALS,),
     )

@@ -195,5 +195,9 @@ def settings_of(config: OperatorConfiguration) -> Settings:
         service_cidrs=networks.service_cidrs,
         pod_cidrs=networks.pod_cidrs,
         node_cidrs=networks.node_cidrs,
+        dns_cidrs=config.fence.dns_cidrs,
+        client_cidrs=config.fence.client_cidrs,
+        store_cidrs=config.fence.store_cidrs,
+        store_endpoints=() if config.shared_etcd is None else config.shared_etcd.endpoints,
         builtin=builtin_files(builtin_manifests()),
     )

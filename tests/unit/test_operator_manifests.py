@@ -55,7 +55,11 @@ def needed() -> Iterator[Right]:
     yield clusters.group, f"{clusters.plural}/status", "patch"
     for verb in ("list", "watch"):
         yield CLUSTER_VERSIONS.group, CLUSTER_VERSIONS.plural, verb
-    yield "", "nodes", "list"
+    for verb in ("list", "watch"):
+        yield "", "nodes", verb
+    # Of backups: their Jobs' pods, and what those print.
+    yield "", "pods", "list"
+    yield "", "pods/log", "get"
 
 
 def test_rights_are_what_it_asks_for_and_no_more() -> None:

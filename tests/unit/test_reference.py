@@ -32,6 +32,8 @@ _SCALARS: tuple[Any, ...] = (True, -7, 7, 7.5)
 
 # What to write for keys without a default, by name, where any text will not do.
 _VALUES: dict[str, Any] = {
+    **{key: ["192.0.2.0/28"] for key in ("dnsCidrs", "clientCidrs", "storeCidrs")},
+    "endpoints": ["https://192.0.2.7:2379"],
     "gateways": ["10.0.0.0/24"],
     "group": "root",
     "ipv4Address": "10.0.0.2",

@@ -42,7 +42,11 @@ CONTROL_PLANE = ControlPlane(
     exposure=Exposure(),
 )
 
-INPUTS = ManifestInputs(node_cidrs=("192.0.2.0/24",), store_endpoints=("https://etcd.example:2379",))
+INPUTS = ManifestInputs(
+    node_cidrs=("192.0.2.0/24",),
+    store_endpoints=("https://etcd.example:2379",),
+    store_cidrs=("198.51.100.0/28",),
+)
 
 
 def control_plane(**changes: Any) -> ControlPlane:

@@ -6,12 +6,13 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+import msgspec
 import pytest
 
 from tenant_operator.core.conditions import ConditionType
 from tenant_operator.core.steps import Apply
 from tenant_operator.model.objects import Object, Ref, ref_of
-from tests.unit.tenant_operator.core.worlds import VERSION, FakeWorld, virtual_cluster
+from tests.unit.tenant_operator.core.worlds import SETTINGS, VERSION, FakeWorld, virtual_cluster
 
 
 def world_of(kind: str = "etcd", **spec: Any) -> FakeWorld:
@@ -27,6 +28,13 @@ def world_of(kind: str = "etcd", **spec: Any) -> FakeWorld:
 def is_ready(world: FakeWorld) -> bool:
     conditions = {each["type"]: each["status"] for each in world.cluster["status"]["conditions"]}
     return bool(conditions[ConditionType.READY] == "True")
+
+
+def ready(world: FakeWorld) -> tuple[str, str]:
+    """Why it is not."""
+    found = {each["type"]: each for each in world.cluster["status"]["conditions"]}[ConditionType.READY]
+    assert found["status"] == "False"
+    return found["reason"], found["message"]
 
 
 def key_of(world: FakeWorld) -> str:
@@ -75,12 +83,16 @@ def test_no_pod_starts_twice(kind: str) -> None:
 def test_a_shared_server_waits_for_its_credential() -> None:
     world = world_of("kine-postgresql")
     world.run()
-    assert not is_ready(world)
+    assert ready(world)[0] == "DatastoreUnusable"
+    assert "fence.storeCidrs" in ready(world)[1]
+    world.settings = msgspec.structs.replace(SETTINGS, store_cidrs=("198.51.100.0/28",))
+    world.run()
     key, uid = key_of(world), world.cluster["metadata"]["uid"]
-    assert world.plan().waits_for == (
-        f"Secret {key}/store-credentials with labels tenancy.x-k8s.io/vcuid={uid},"
+    message = (
+        f"waiting for Secret {key}/store-credentials with labels tenancy.x-k8s.io/vcuid={uid},"
         "vcnode.io/managed-by=vc-operator; tenant_operator/datastores/README.md has its keys"
     )
+    assert (world.plan().waits_for, ready(world)) == (message, ("CredentialMissing", message))
     assert Ref("ConfigMap", key, "store-scripts") in world.objects
     labels = {"tenancy.x-k8s.io/vcuid": uid, "vcnode.io/managed-by": "vc-operator"}
     world.objects[Ref("Secret", key, "store-credentials")] = {

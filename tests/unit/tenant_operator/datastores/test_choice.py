@@ -12,7 +12,7 @@ from tenant_operator.model.release import DATASTORES
 from tests.unit.tenant_operator.control_planes import control_plane
 
 KEY = "tenants-70b001-acme"
-SHARED = ManifestInputs(store_endpoints=("https://etcd.example:2379",))
+SHARED = ManifestInputs(store_endpoints=("https://etcd.example:2379",), store_cidrs=("198.51.100.0/28",))
 
 
 def test_each_type_of_a_release_is_made() -> None:
@@ -24,14 +24,26 @@ def test_each_type_of_a_release_is_made() -> None:
 def test_a_shared_etcd_needs_its_members() -> None:
     found = datastore_of(control_plane(datastore=DatastoreSpec(type="shared-etcd")), ManifestInputs())
     assert found.problem == (
-        "ClusterVersion v1.34: spec.datastore.type is shared-etcd, and the operator's configuration has no"
-        " URL of its members"
+        "ClusterVersion v1.34: spec.datastore.type is shared-etcd, and vc-operator's configuration has no"
+        " sharedEtcd.endpoints"
     )
+
+
+def test_a_shared_server_needs_a_gap_in_the_fence() -> None:
+    """Without it the API server would wait for its store for ever, and no condition would tell why."""
+    found = datastore_of(control_plane(datastore=DatastoreSpec(type="kine-postgresql")), ManifestInputs())
+    assert "kine-postgresql, and vc-operator's configuration has no fence.storeCidrs" in found.problem
+    for kind, port in (("kine-postgresql", 5432), ("shared-etcd", 2379)):
+        (rule,) = datastore_of(control_plane(datastore=DatastoreSpec(type=kind)), SHARED).apiserver_egress
+        assert rule == {
+            "to": [{"ipBlock": {"cidr": "198.51.100.0/28"}}],
+            "ports": [{"protocol": "TCP", "port": port}],
+        }
 
 
 def test_the_scripts_of_a_database_are_the_tenant_s() -> None:
     spec = DatastoreSpec(type="kine-postgresql", secret_name="postgresql")
-    found = datastore_of(control_plane(datastore=spec, replicas=3), ManifestInputs())
+    found = datastore_of(control_plane(datastore=spec, replicas=3), SHARED)
     (scripts,) = found.manifests
     assert scripts["metadata"]["name"] == names.STORE_SCRIPTS
     assert scripts["data"] == {"create.sql": sql.creation(KEY, 40), "remove.sql": sql.removal(KEY)}
