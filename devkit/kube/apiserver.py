@@ -66,7 +66,8 @@ class _WatchStream:
 class FakeApiserver:
     """The server. `start` and `stop` any number of times; it keeps its port and its objects.
 
-    With an `authority` it speaks TLS with a certificate from it for 127.0.0.1 and localhost. With
+    With an `authority` it speaks TLS with a certificate from it for 127.0.0.1 and localhost, with `serving`
+    by that certificate. It listens at `address`, on the port that is set before `start`, or on any. With
     `client_ca_pem` or `tokens` a client needs a certificate or a token. `authorize` may refuse a
     request that was let in; without it everything is allowed.
 
@@ -85,6 +86,8 @@ class FakeApiserver:
         cluster: ClusterSettings | None = None,
         absent_resources: Collection[Resource] = (),
         max_history: int = 10_000,
+        serving: Leaf | None = None,
+        address: str = "127.0.0.1",
     ) -> None:
         self.storage = Storage(max_history=max_history)
         self.storage.absent.update(absent_resources)
@@ -99,17 +102,18 @@ class FakeApiserver:
         self.authorize = authorize
         self.bookmark_interval_s = bookmark_interval_s
         self.port = 0
+        self._address = address
         self._authority = authority
         self._client_ca_pem = client_ca_pem
         self._runner: web.AppRunner | None = None
-        self._leaf: Leaf | None = None
+        self.serving = serving
         self._flows = asyncio.Event()
         self._flows.set()
 
     @property
     def url(self) -> str:
-        scheme = "http" if self._authority is None else "https"
-        return f"{scheme}://127.0.0.1:{self.port}"
+        scheme = "http" if self._authority is None and self.serving is None else "https"
+        return f"{scheme}://{self._address}:{self.port}"
 
     @property
     def watches(self) -> int:
@@ -129,7 +133,7 @@ class FakeApiserver:
         # Live watches never finish by themselves: do not wait for them, and end one whose client left.
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.2, handler_cancellation=True)
         await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", self.port, ssl_context=self._tls())
+        site = web.TCPSite(self._runner, self._address, self.port, ssl_context=self._tls())
         await site.start()
         self.port = self._runner.addresses[0][1]
 
@@ -178,14 +182,14 @@ class FakeApiserver:
                 stream.wake.set()
 
     def _tls(self) -> ssl.SSLContext | None:
-        if self._authority is None:
-            return None
-        if self._leaf is None:
-            self._leaf = self._authority.issue(
+        if self.serving is None:
+            if self._authority is None:
+                return None
+            self.serving = self._authority.issue(
                 "kube-apiserver", sans_dns=["localhost"], sans_ip=["127.0.0.1"], usages=["server"]
             )
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        self._leaf.load_into(context)
+        self.serving.load_into(context)
         if self._client_ca_pem is not None:
             context.load_verify_locations(cadata=self._client_ca_pem.decode())
             context.verify_mode = ssl.CERT_OPTIONAL
@@ -205,10 +209,10 @@ class FakeApiserver:
         if self.faults.refusals:
             code, retry_after_s = self.faults.refusals.popleft()
             raise StatusError(code, "Refused", "a fault on demand", retry_after_s=retry_after_s)
-        if request.path in ("/healthz", "/livez", "/readyz"):
+        if request.path in wire.HEALTH_PATHS:
             return web.Response(text="ok")
         self._authenticate(request)
-        target = wire.full_target(request.path)
+        target = requests.target_of(self.cluster, request.path)
         query = dict(request.query)
         selection = Selection.parse(
             target.resource,

@@ -9,7 +9,7 @@ kube-apiserver 1.34 by tests/functional/kube/test_contract_of_writes.py.
 import random
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from daemonkit.kube.resources import CONFIG_MAPS, NAMESPACES, PODS, SERVICES, Resource
 from devkit.kube import managed_fields, patches, pod_rules, server_side_apply, size_rules, token_requests
@@ -32,15 +32,22 @@ _SUFFIX_CHARACTERS = "bcdfghjklmnpqrstvwxz2456789"
 _SET_BY_SERVER = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation")
 _WITH_STATUS = frozenset(
     {
-        *("daemonsets", "deployments", "ingresses", "jobs", "namespaces", "nodes", "persistentvolumeclaims"),
+        *("customresourcedefinitions", "daemonsets", "deployments", "ingresses", "jobs", "namespaces"),
+        *("nodes", "persistentvolumeclaims"),
         *("persistentvolumes", "poddisruptionbudgets", "pods", "replicasets", "services", "statefulsets"),
     }
 )
+# Without a schema and a storage of their own, custom resources are served at once.
+_ESTABLISHED = [{"type": each, "status": "True"} for each in ("NamesAccepted", "Established")]
 _FIRST_STATUS: dict[str, Object] = {
+    "customresourcedefinitions": {"conditions": _ESTABLISHED},
     "namespaces": {"phase": "Active"},
     "persistentvolumeclaims": {"phase": "Pending"},
     "services": {"loadBalancer": {}},
 }
+_CUSTOM_RESOURCE_DEFINITIONS = Resource(
+    "apiextensions.k8s.io", "v1", "customresourcedefinitions", is_namespaced=False
+)
 _SUCCESS: Object = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
 
 
@@ -297,7 +304,7 @@ class Cluster:
                 return pod_rules.with_resources(old, value)
             case "finalize":
                 return old | {"spec": value.get("spec", {})}
-        if self._has_status(resource):
+        if self._takes_status(resource):
             value.pop("status", None)
             if "status" in old:
                 value["status"] = old["status"]
@@ -312,7 +319,7 @@ class Cluster:
     def _complete(self, resource: Resource, value: Object) -> None:
         """Set the defaults of a new object."""
         metadata = value["metadata"]
-        if self._has_status(resource) and resource.plural != "nodes":
+        if self._takes_status(resource) and resource.plural != "nodes":
             value.pop("status", None)
             if resource.plural in _FIRST_STATUS:
                 value["status"] = copied(_FIRST_STATUS[resource.plural])
@@ -327,10 +334,31 @@ class Cluster:
             labels = (metadata.get("labels") or {}) | {"kubernetes.io/metadata.name": metadata["name"]}
             metadata["labels"] = labels
 
-    def _has_status(self, resource: Resource) -> bool:
-        return resource.plural in _WITH_STATUS or (
-            self.settings is not None and resource.plural in self.settings.with_status
+    def _takes_status(self, resource: Resource) -> bool:
+        if resource.plural in _WITH_STATUS:
+            return True
+        return self.settings is not None and (
+            resource.plural in self.settings.with_status or self._takes_defined_status(resource)
         )
+
+    def _takes_defined_status(self, resource: Resource) -> bool:
+        """Whether a CustomResourceDefinition has the subresource."""
+        return any(
+            each["name"] == resource.version and "status" in (each.get("subresources") or {})
+            for each in self._definition(resource).get("versions") or []
+        )
+
+    def _definition(self, resource: Resource) -> Object:
+        """The spec of a resource's CustomResourceDefinition; empty without one."""
+        name = f"{resource.plural}.{resource.group}"
+        found = self.storage.peek(_CUSTOM_RESOURCE_DEFINITIONS, "", name)
+        return {} if found is None else found["spec"]
+
+    def scoped(self, resource: Resource) -> Resource:
+        """The resource with the scope that its CustomResourceDefinition has, which no path has."""
+        if resource.is_namespaced and self._definition(resource).get("scope") == "Cluster":
+            return replace(resource, is_namespaced=False)
+        return resource
 
     def _remove(self, resource: Resource, old: Object) -> Object:
         namespace, name = _key(old)

@@ -2,6 +2,7 @@
 """Single requests to a fake API server, whatever brings them: all but watches."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import msgspec
 
@@ -9,6 +10,12 @@ from devkit.kube import server_side_apply, size_rules
 from devkit.kube import wire as wire
 from devkit.kube.cluster import Cluster
 from devkit.kube.storage import Object, Selection, StatusError
+
+
+def target_of(cluster: Cluster, path: str) -> wire.Target:
+    """What a path names in this cluster. Raises StatusError 404."""
+    found = wire.full_target(path)
+    return replace(found, resource=cluster.scoped(found.resource))
 
 
 def check_installed(cluster: Cluster, target: wire.Target) -> None:

@@ -65,6 +65,7 @@ _CLUSTER_SCOPED = frozenset(
 _SUBRESOURCES = frozenset(
     {"status", "binding", "eviction", "ephemeralcontainers", "resize", "token", "finalize"}
 )
+HEALTH_PATHS = frozenset({"/healthz", "/livez", "/readyz"})
 _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 
 

@@ -12,6 +12,7 @@ from devkit.kube.storage import Object, Selection, StatusError, Storage
 from devkit.kube.token_requests import SERVICE_ACCOUNTS, claims_of
 
 THINGS = Resource("x.example", "v1", "things")
+DEFINITIONS = Resource("apiextensions.k8s.io", "v1", "customresourcedefinitions", is_namespaced=False)
 NOW_S = 1_700_000_000.0
 
 
@@ -83,6 +84,24 @@ def test_custom_resources_count_their_changes() -> None:
     assert (stated["metadata"]["generation"], stated["spec"], stated["status"]) == (2, {"x": 2}, {"y": 3})
     with pytest.raises(StatusError, match="415"):
         found.patch(THINGS, "default", "a", "", STRATEGIC, b"{}")
+
+
+def test_a_definition_gives_its_resources_a_status() -> None:
+    found = cluster()
+    version = {"name": "v1", "subresources": {"status": {}}}
+    metadata = {"name": "things.x.example"}
+    defined = found.create(DEFINITIONS, {"metadata": metadata, "spec": {"versions": [version]}})
+    assert [each["type"] for each in defined["status"]["conditions"]] == ["NamesAccepted", "Established"]
+    assert "status" not in made(found, THINGS, "a", spec={"x": 1}, status={"y": 1})
+    stated = found.patch(THINGS, "default", "a", "status", MERGE, b'{"status": {"y": 3}}')
+    assert (stated["spec"], stated["status"]) == ({"x": 1}, {"y": 3})
+
+
+def test_a_definition_has_the_scope_of_its_resources() -> None:
+    found = cluster()
+    assert found.scoped(THINGS) == THINGS
+    found.create(DEFINITIONS, {"metadata": {"name": "things.x.example"}, "spec": {"scope": "Cluster"}})
+    assert found.scoped(THINGS) == Resource("x.example", "v1", "things", is_namespaced=False)
 
 
 def test_addresses_of_deleted_services_are_free() -> None:

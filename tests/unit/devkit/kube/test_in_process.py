@@ -29,6 +29,8 @@ async def test_requests_are_answered_as_by_a_server() -> None:
         await asked.request("GET", "/metrics")
     with pytest.raises(AnswerTooLargeError):
         await asked.request("GET", PATH, limit_bytes=10)
+    assert await asked.request("GET", "/readyz") == b"ok"
+    await asked.close()
     asked.failures = [UnreachableError("once")]
     with pytest.raises(UnreachableError):
         await asked.request("GET", PATH)
