@@ -36,6 +36,9 @@ def control_plane_available(control_plane: ControlPlane, workloads: Sequence[Rea
     )
 
 
+NOT_ASKED = "NotAsked"
+
+
 def syncer_attached(conditions: Sequence[Condition], probe: ProbeResult | None) -> Finding:
     """Whether vc-syncer serves the tenant: what it says itself, and the namespace that it makes first."""
     type_ = ConditionType.SYNCER_ATTACHED
@@ -43,7 +46,7 @@ def syncer_attached(conditions: Sequence[Condition], probe: ProbeResult | None) 
         if not each.type and each.status == "True" and each.reason in _SYNCER_PROBLEMS:
             return fails(type_, each.reason, each.message)
     if probe is None:
-        return unknown(type_, "NotAsked", "the control plane does not serve yet")
+        return unknown(type_, NOT_ASKED, "the control plane does not serve yet")
     if probe.is_ok:
         return holds(type_, "NamespacesSynced")
     return fails(type_, "NotSynced", f"{probe.detail}; see whether vc-syncer runs: vcnode tenants")
@@ -53,10 +56,19 @@ def nodes_serving(probe: ProbeResult | None) -> Finding:
     """Whether nodes answer the tenant's API server."""
     type_ = ConditionType.NODES_SERVING
     if probe is None:
-        return unknown(type_, "NotAsked", "the control plane does not serve yet")
+        return unknown(type_, NOT_ASKED, "the control plane does not serve yet")
     if probe.is_ok:
         return holds(type_, "NodesAnswer", probe.detail)
     return fails(type_, "NodesRefuse", f"{probe.detail}; see whether vn-agent runs there: vcnode status")
+
+
+def until_asked(finding: Finding, conditions: Sequence[Condition]) -> Finding:
+    """What was reported stays until it is asked again: a restart of the operator takes readiness from
+    nobody."""
+    before = next((each for each in conditions if each.type == finding.type), None)
+    if finding.reason != NOT_ASKED or before is None or before.status not in tuple(ConditionStatus):
+        return finding
+    return Finding(finding.type, ConditionStatus(before.status), before.reason, before.message)
 
 
 def ready(findings: Sequence[Finding]) -> Finding:

@@ -34,6 +34,8 @@ from tenant_operator.model.objects import Object, Ref
 TIMEOUT_S = 5.0
 # Of the nodes, so many are asked at a time: with thousands of them it is a sample.
 MAX_NODES = 16
+# One list serves all tenants that ask about then. After a node that was silent it is read again.
+NODES_AGE_S = 60.0
 _MAX_LIST_BYTES = 8 << 20
 
 
@@ -52,6 +54,9 @@ class Prober:
         self._client = client
         self._outside = outside
         self._rotations = RotationProber(super_cluster, client, outside.open_tenant)
+        self._listing = asyncio.Lock()
+        self._nodes: dict[str, str] = {}
+        self._nodes_at = -NODES_AGE_S
 
     async def run(self, probe: TenantProbe) -> ProbeResult:
         """Ask once. What fails is a result."""
@@ -64,7 +69,7 @@ class Prober:
                     case SyncerProbe():
                         return await self._syncer(probe, now)
                     case NodesProbe():
-                        return await self._nodes(probe, now)
+                        return await self._ask_nodes(probe, now)
                     case NamespacesProbe():
                         return await self._namespaces(probe, now)
                     case JobLogProbe():
@@ -127,17 +132,25 @@ class Prober:
             if not token:
                 return ProbeResult(is_ok=not found, at=now, detail="", facts=found)
 
-    async def _nodes(self, probe: NodesProbe, now: float) -> ProbeResult:
+    async def _listed_nodes(self) -> dict[str, str]:
+        """The addresses of nodes by their names, not older than a minute."""
+        async with self._listing:
+            if not self._nodes or self._outside.monotonic() - self._nodes_at >= NODES_AGE_S:
+                body = await self._client.request(
+                    "GET", "/api/v1/nodes", {"limit": str(MAX_NODES)}, limit_bytes=_MAX_LIST_BYTES
+                )
+                listed: Object = msgspec.json.decode(body)
+                self._nodes = dict(filter(None, map(_address, listed.get("items") or ())))
+                self._nodes_at = self._outside.monotonic()
+            return self._nodes
+
+    async def _ask_nodes(self, probe: NodesProbe, now: float) -> ProbeResult:
         secret = await self._super.get(probe.client)
         if secret is None:
             return ProbeResult(is_ok=False, at=now, detail=f"{probe.client} does not exist")
         pair = secret["data"]
         certificate, key = (base64.b64decode(pair[name]) for name in ("tls.crt", "tls.key"))
-        body = await self._client.request(
-            "GET", "/api/v1/nodes", {"limit": str(MAX_NODES)}, limit_bytes=_MAX_LIST_BYTES
-        )
-        listed: Object = msgspec.json.decode(body)
-        nodes = dict(filter(None, map(_address, listed.get("items") or ())))
+        nodes = await self._listed_nodes()
 
         async def ask(name: str, address: str) -> tuple[str, str]:
             host = f"[{address}]" if ":" in address else address
@@ -158,6 +171,7 @@ class Prober:
             return ProbeResult(
                 is_ok=True, at=now, detail=f"vn-agents of {len(answers)} nodes serve it", facts=facts
             )
+        self._nodes = {}
         first = silent[0]
         detail = f"vn-agent of node {first} does not serve it: {answers[first]}"
         return ProbeResult(is_ok=len(silent) < len(answers), at=now, detail=detail, facts=facts)

@@ -3,10 +3,14 @@
 
 from __future__ import annotations
 
+import json
+
+import msgspec
 import pytest
 
 from tenancy import keys
 from tenant_operator.core.conditions import ConditionType
+from tenant_operator.core.observed import ProbeResult
 from tenant_operator.core.steps import Apply, PatchCluster
 from tenant_operator.model.objects import Object, Ref
 from tests.unit.tenant_operator.core.worlds import FakeWorld, virtual_cluster
@@ -38,6 +42,42 @@ def test_settled_tenant_is_not_written() -> None:
     for _ in range(1_000 // 50):
         assert world.plan().steps == ()
     assert world.writes == before
+
+
+def test_restart_writes_no_status() -> None:
+    """What another process has to ask again is as it was until then."""
+    world = made()
+    before, writes = json.dumps(world.cluster), world.writes
+    world.now_s += 1.0
+    world.probes.clear()
+    assert {each.name for each in world.plan().probes} == {"syncer", "nodes"}
+    world.run()
+    assert (json.dumps(world.cluster), world.writes) == (before, writes)
+
+
+def test_silent_nodes_are_seen_after_a_restart() -> None:
+    world = made()
+    world.probes["nodes"] = ProbeResult(is_ok=False, at=world.now_s, detail="no answer")
+    world.finish(msgspec.structs.replace(world.plan(), probes=()))
+    before = json.dumps(world.cluster)
+    assert condition(world, ConditionType.NODES_SERVING) == ("False", "NodesRefuse")
+    assert condition(world, ConditionType.READY) == ("False", "NodesRefuse")
+    world.probes.clear()
+    world.finish(msgspec.structs.replace(world.plan(), probes=()))
+    assert json.dumps(world.cluster) == before
+
+
+def test_idle_tenant_is_asked_about_once_an_hour() -> None:
+    """All that is asked of a tenant in a day that is well. Credentials of a day are renewed meanwhile."""
+    world, asked = made(), []
+    end_s = world.now_s + 12 * 3600.0
+    while world.now_s < end_s:
+        plan = world.plan()
+        asked += [each.name for each in plan.probes]
+        world.finish(plan)
+        assert plan.check_again_s is not None
+        world.now_s += max(plan.check_again_s, 1.0)
+    assert (asked.count("nodes"), asked.count("syncer")) == (11, 1)
 
 
 def test_all_objects_have_their_owner() -> None:

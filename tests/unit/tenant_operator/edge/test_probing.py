@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+import asyncio
+from typing import Any
+
+import pytest
+
+from daemonkit.kube.client import UnreachableError
+from daemonkit.kube.kubeconfig import Access
+from daemonkit.kube.resources import NODES, SECRETS
+from devkit.kube.cluster import Cluster, ClusterSettings
+from devkit.kube.in_process import InProcessClient
+from devkit.kube.storage import Storage
+from tenant_operator.core.observed import ProbeResult
+from tenant_operator.core.probes import NodesProbe
+from tenant_operator.edge.probing import NODES_AGE_S, Prober
+from tenant_operator.edge.requests import SuperClusterWriter
+from tenant_operator.edge.surroundings import OperatorSurroundings
+from tenant_operator.edge.write_gate import GatedClient
+from tenant_operator.model.objects import Ref
+
+pytestmark = pytest.mark.asyncio
+
+PROBE = NodesProbe(Ref("Secret", "default", "client"), 10550, b"authority")
+
+
+class NodesWorld:
+    """A super cluster with nodes, of which those of `silent` addresses do not answer."""
+
+    def __init__(self) -> None:
+        self.cluster = Cluster(Storage(), ClusterSettings(), clock=lambda: 0.0)
+        self.client = InProcessClient(self.cluster)
+        self.now_s = 0.0
+        self.asked: list[str] = []
+        self.silent: set[str] = set()
+        self.cluster.create(
+            SECRETS,
+            {
+                "metadata": {"name": "client", "namespace": "default"},
+                "data": {"tls.crt": "YQ==", "tls.key": "Yg=="},
+            },
+        )
+        outside = OperatorSurroundings(
+            open_tenant=self._open, monotonic=lambda: self.now_s, wall=lambda: self.now_s
+        )
+        gated = GatedClient(self.client, lambda: True)
+        self._prober = Prober(SuperClusterWriter(gated), self.client, outside)
+
+    def add_node(self, name: str, address: str) -> None:
+        made = self.cluster.create(NODES, {"metadata": {"name": name}})
+        addresses = [{"type": "InternalIP", "address": address}]
+        self.cluster.update(NODES, made | {"status": {"addresses": addresses}}, "status")
+
+    async def probe(self) -> ProbeResult:
+        return await self._prober.run(PROBE)
+
+    def _open(self, access: Access) -> Any:
+        self.asked.append(access.server)
+        client = InProcessClient(self.cluster)
+        if access.server in self.silent:
+            client.failures = [UnreachableError("no answer")]
+        return client
+
+
+async def test_a_cluster_without_nodes_serves_nobody() -> None:
+    world = NodesWorld()
+    assert (await world.probe()).detail == "the super cluster has no node"
+    world.add_node("n1", "192.0.2.1")
+    found = await world.probe()
+    assert (found.is_ok, found.detail) == (True, "vn-agents of 1 nodes serve it")
+    assert world.asked == ["https://192.0.2.1:10550"]
+
+
+async def test_one_list_of_nodes_serves_all_that_ask_about_then() -> None:
+    world = NodesWorld()
+    world.add_node("n1", "192.0.2.1")
+    requests = []
+    for now_s in (0.0, 1.0, NODES_AGE_S - 1.0, NODES_AGE_S):
+        world.now_s, before = now_s, world.client.requests
+        await world.probe()
+        requests.append(world.client.requests - before)
+    # The Secret of the client each time, which is not kept.
+    assert requests == [2, 1, 1, 2]
+    world.now_s, before = 10 * NODES_AGE_S, world.client.requests
+    await asyncio.gather(*(world.probe() for _ in range(5)))
+    assert world.client.requests - before == 6
+
+
+async def test_after_a_silent_node_they_are_listed_again() -> None:
+    world = NodesWorld()
+    world.add_node("n1", "192.0.2.1")
+    await world.probe()
+    world.silent = {"https://192.0.2.1:10550"}
+    found = await world.probe()
+    assert not found.is_ok
+    assert found.detail == (
+        "vn-agent of node n1 does not serve it: https://192.0.2.1:10550 does not answer: no answer"
+    )
+    world.add_node("n2", "192.0.2.2")
+    found = await world.probe()
+    assert (found.is_ok, found.facts) == (True, {"asked": "2", "serving": "1"})
+
+
+async def test_a_client_that_is_missing_is_named() -> None:
+    world = NodesWorld()
+    world.cluster.delete(SECRETS, "default", "client")
+    assert (await world.probe()).detail == "Secret default/client does not exist"
