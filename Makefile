@@ -27,7 +27,7 @@ SIDE_BY_SIDE := $(call require,-n 3 --dist worksteal)
 .DEFAULT_GOAL := help
 .PHONY: help demo check t test lint unit functional cases compiled lab lab_vm k8s k8s_syncer k8s_operator systemd lab_nodes lab-up lab-down site fuzz soak side_by_side programs guest-kernel
 .PHONY: conformance conformance_quick
-.PHONY: plugin format examples reference locks packages lint_packages reproducible images deb rpm mutants gate-soak bench bench-vnagent bench-workers bench-attacks bench-neighbours bench-pages bench-services bench-pods bench-syncer bench-syncer-attacks bench-syncer-steps clean
+.PHONY: plugin format examples reference locks packages lint_packages reproducible images deb rpm mutants gate-soak bench bench-vnagent bench-workers bench-attacks bench-neighbours bench-pages bench-services bench-pods bench-syncer bench-syncer-attacks bench-syncer-steps bench-operator bench_operator clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^#@ /{printf "\n%s\n", substr($$0, 4)} /^[a-z0-9_-]+:.*## /{printf "  %-16s%s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -193,7 +193,7 @@ mutants: $(VENV)/dev  ## remove each cure of tests/mutation/cures in turn: a tes
 gate-soak: $(VENV)/dev programs  ## PODS=10000 pods at the start gate while the daemons are killed; needs root
 	$(BIN)/python -m pytest tests/k8s/test_gate_under_load.py --require-k8s -s --gate-pods $(or $(PODS),10000) $(ARGS)
 
-bench: bench-vnagent bench-workers bench-attacks bench-neighbours bench-pages bench-services bench-pods bench-syncer bench-syncer-attacks bench-syncer-steps  ## all benchmarks
+bench: bench-vnagent bench-workers bench-attacks bench-neighbours bench-pages bench-services bench-pods bench-syncer bench-syncer-attacks bench-syncer-steps bench-operator  ## all benchmarks
 
 bench-vnagent: $(TREE)/bin/vn-agent  ## vn-agent, as installed, beside a tuned Go reverse proxy
 	$(BIN)/python -m tests.bench.vnagent --program $(TREE)/bin/vn-agent $(ARGS)
@@ -221,6 +221,9 @@ bench-syncer-attacks: $(VENV)/dev  ## latency of one tenant while another attack
 
 bench-syncer-steps: $(VENV)/dev  ## the longest steps of vc-syncer with one object of each kind, in ms
 	$(BIN)/python -m tests.bench.steps $(ARGS)
+
+bench-operator bench_operator: $(VENV)/dev  ## vc-operator: memory with 10, 100 and 1 000 VirtualClusters, requests of idle ones; ARGS="--only idle,pki"
+	$(BIN)/python -m tests.bench.operator $(ARGS)
 
 bench-syncer: $(TREE)/bin/vn-agent programs  ## vc-syncer, as installed, between real apiservers; ARGS="--peer CMD" for another too
 	$(BIN)/python -m tests.bench.syncer --tree $(TREE) $(ARGS)
