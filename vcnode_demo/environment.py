@@ -17,6 +17,7 @@ from devkit.pki import Authority, Leaf
 from vcnode_demo import kubelet_script
 from vcnode_demo.daemon import VnAgent
 from vcnode_demo.dns_environment import DnsEnvironment
+from vcnode_demo.operator_environment import OperatorEnvironment
 from vcnode_demo.services_environment import ServicesEnvironment
 from vcnode_demo.super_cluster import FakeSuperCluster
 from vcnode_demo.syncer_environment import SyncerEnvironment
@@ -41,6 +42,7 @@ class Environment:
         self.services: ServicesEnvironment | None = None
         self.dns: DnsEnvironment | None = None
         self.syncer: SyncerEnvironment | None = None
+        self.operator: OperatorEnvironment | None = None
         self.super_cluster = FakeSuperCluster(kubelet_script.NODE_NAME)
         self.tenants: dict[str, DemoTenant] = {}
         self.pods: dict[str, FakePod] = {}
@@ -99,7 +101,8 @@ class Environment:
 
     def close(self) -> None:
         """End everything that was started, last first, and remove the directory. May be called twice."""
-        parts = [part for part in (self._agent, self.services, self.dns, self.syncer) if part is not None]
+        started = (self._agent, self.services, self.dns, self.syncer, self.operator)
+        parts = [part for part in started if part is not None]
         self.last_log_lines = [
             line for part in parts for line in part.last_log_lines()
         ] or self.last_log_lines
@@ -139,6 +142,18 @@ class Environment:
         self.super_cluster.start_node(self._run_synced_pods)
         self.syncer.open()
         return self.syncer
+
+    def open_operator(self) -> OperatorEnvironment:
+        """Start what the scenario of vc-operator needs, after that of vc-syncer; `close` ends it.
+
+        Raises ToolError.
+        """
+        self.operator = OperatorEnvironment(
+            self._subdirectory("operator"), self.super_cluster, self.agent_port, self.serving_ca_file
+        )
+        self._ending.callback(self.operator.close)
+        self.operator.open()
+        return self.operator
 
     def _run_synced_pods(self, synced: tuple[FakePod, ...]) -> None:
         """What vc-syncer made and the scheduler bound runs in the kubelet, beside the pods made by hand."""

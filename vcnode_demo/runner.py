@@ -11,10 +11,10 @@ from vcnode.terminal import Terminal, ToolError
 from vcnode_demo import cheatsheet
 from vcnode_demo.environment import Environment
 from vcnode_demo.narrator import CheckFailedError, Narrator
-from vcnode_demo.scenarios import dns, outage, services, syncer, vnagent
+from vcnode_demo.scenarios import dns, operator, outage, services, syncer, vnagent
 from vcnode_demo.tenant_client import RefusedError
 
-SCENARIOS = (vnagent.run, outage.run, services.run, dns.run, syncer.run)
+SCENARIOS = (vnagent.run, outage.run, services.run, dns.run, syncer.run, operator.run)
 EXIT_CHECK_FAILED = 1
 # And the signal's number, as a shell reports it.
 EXIT_SIGNALED = 128

@@ -5,7 +5,8 @@ It runs on a thread of its own. The node's daemons may read what their roles all
 """
 
 import base64
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import os
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -25,9 +26,10 @@ from daemonkit.kube.resources import (
 )
 from daemonkit.tasks import Tasks
 from devkit.kube.apiserver import FakeApiserver, Seen
-from devkit.kube.cluster import ClusterSettings
+from devkit.kube.cluster import Cluster, ClusterSettings
 from devkit.kube.in_process import InProcessClient
 from devkit.kube.storage import Object, Selection
+from devkit.kube.workloads import FakeWorkloads, Scale
 from devkit.kubelet.pods import FakePod, pod_list
 from devkit.pki import Authority, Leaf
 from devkit.syncer.fake_node import FakeNode
@@ -40,7 +42,12 @@ from vcnode_demo.loop_thread import LoopThread
 _READABLE_SECRETS = frozenset({"root-ca", "apiserver-ca"})
 _CLIENTS = "vn-agent-clients"
 SYNCER = "vc-syncer"
-SYNCER_ROLES = Path(__file__).parents[1] / "packaging" / "syncer" / "rbac.yaml"
+OPERATOR = "vc-operator"
+_ROOT = Path(__file__).parents[1]
+SYNCER_ROLES = _ROOT / "packaging" / "syncer" / "rbac.yaml"
+OPERATOR_ROLES = _ROOT / "packaging" / "operator" / "rbac.yaml"
+# A person, who may do all.
+KUBECTL = "kubectl"
 # A node address of this host: vn-agent listens there.
 _NODE_IP = "127.0.0.1"
 _STOP_S = 1.0
@@ -53,17 +60,23 @@ class FakeSuperCluster:
 
     def __init__(self, node_name: str) -> None:
         self._node_name = node_name
+        # Cluster IPs of this host, at which tenants' API servers can listen without a kube-proxy. Two demos
+        # on one host have others.
+        process = os.getpid()
+        self.service_cidr = f"127.{64 + process % 128}.{process >> 7 & 255}.0/24"
         self._clients = Authority.create("super-cluster-clients")
         self._server = FakeApiserver(
             authority=Authority.create("super-cluster"),
             client_ca_pem=self._clients.cert_pem,
             authorize=self._may,
             # The objects that the demo makes by hand go into the storage, past these rules.
-            cluster=ClusterSettings(with_status=frozenset({"virtualclusters"})),
+            cluster=ClusterSettings(
+                service_cidr=self.service_cidr, with_status=frozenset({"virtualclusters"})
+            ),
         )
         self._thread = LoopThread("super cluster")
-        self._node: Tasks | None = None
-        self._syncer_rights = rights(SYNCER_ROLES)
+        self._tasks = Tasks("nodes")
+        self._rights = {SYNCER: rights(SYNCER_ROLES), OPERATOR: rights(OPERATOR_ROLES)}
         self._port = HeldPort()
 
     @property
@@ -78,8 +91,7 @@ class FakeSuperCluster:
         """Close the port and end the thread. May be called twice."""
         self._port.release()
         if self._thread.is_running:
-            if self._node is not None:
-                self._thread.run(self._node.close(_STOP_S))
+            self._thread.run(self._tasks.close(_STOP_S))
             self._thread.run(self._server.stop())
             self._thread.stop()
 
@@ -172,6 +184,21 @@ class FakeSuperCluster:
         # The API server gives the uid, and the kubelet has the one that it gave.
         return pod(self._call(lambda: storage.create(PODS, value))["metadata"]["uid"])
 
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run on the server's thread."""
+        return self._thread.run(work)
+
+    # ---- what vc-operator makes
+
+    def start_workloads(self, scale: Callable[[Cluster], Scale]) -> None:
+        """Let Deployments and StatefulSets run, as the kubelet that `scale` makes of the cluster says."""
+
+        async def begin() -> None:
+            workloads = FakeWorkloads(self._server.cluster, scale(self._server.cluster))
+            self._tasks.spawn(workloads.run(), "workloads")
+
+        self._thread.run(begin())
+
     # ---- what vc-syncer makes
 
     def start_node(self, on_pods: Callable[[tuple[FakePod, ...]], None]) -> None:
@@ -188,8 +215,7 @@ class FakeSuperCluster:
                 pod_cidr="10.244.1.0/24",
             )
             await node.register()
-            self._node = Tasks("node")
-            self._node.spawn(node.run(), "fake node")
+            self._tasks.spawn(node.run(), "fake node")
 
         def pods_changed(resource: Resource | None) -> None:
             if resource in (None, PODS):
@@ -210,8 +236,8 @@ class FakeSuperCluster:
 
     def create(self, resource: Resource, namespace: str, name: str, **fields: Any) -> None:
         """Create an object by the rules of a cluster."""
-        metadata = {"namespace": namespace, "name": name} | fields.pop("metadata", {})
-        value = {"metadata": metadata, **fields}
+        own = {"name": name} | ({"namespace": namespace} if namespace else {})
+        value = {"metadata": own | fields.pop("metadata", {}), **fields}
         self._call(partial(self._server.cluster.create, resource, value))
 
     def edit(self, resource: Resource, namespace: str, name: str, **fields: Any) -> None:
@@ -291,10 +317,11 @@ class FakeSuperCluster:
 
     def _may(self, seen: Seen) -> bool:
         """Apply the roles of the node's daemons, and of vc-syncer."""
-        if seen.user_agent == SYNCER:
-            return _right(seen.resource.group, seen.resource.plural, seen.subresource, seen.verb) in (
-                self._syncer_rights
-            )
+        if seen.user_agent == KUBECTL:
+            return True
+        if seen.user_agent in self._rights:
+            asked = _right(seen.resource.group, seen.resource.plural, seen.subresource, seen.verb)
+            return asked in self._rights[seen.user_agent]
         if seen.verb not in ("list", "watch"):
             return False
         if seen.resource == SECRETS:

@@ -17,6 +17,7 @@ from vcnode_demo import cheatsheet
 
 # Never as root: a user namespace without a mapping has no root. tests/lab runs the demo as root.
 _UNPRIVILEGED = ["unshare", "--user", "--"] if os.geteuid() == 0 else []
+_DAEMONS = (b"vnagent", b"syncer", b"tenant_operator")
 
 
 class Demo(DemoProcess):
@@ -34,7 +35,7 @@ class Demo(DemoProcess):
         for path in Path("/proc").glob("[0-9]*/cmdline"):
             with contextlib.suppress(OSError):
                 command = path.read_bytes()
-                if mark in command and any(name in command for name in (b"vnagent", b"syncer")):
+                if mark in command and any(name in command for name in _DAEMONS):
                     yield str(path)
 
 
@@ -65,6 +66,28 @@ def test_all_scenarios_pass(short_dir: Path) -> None:
             "hooli's namespace and pod are deleted in the super cluster",
         ):
             assert f"\n   ok: {claim}" in output, claim
+        output = demo.text.partition("Scenario 6: vc-operator, from one object to a tenant and to nothing\n")[
+            2
+        ]
+        for line in (
+            "   person > kubectl vc create wayne -n team-wayne",
+            "   ok: the node's vn-agent knows its API server",
+            "   ok: what nodes read of it has certificates alone, no key",
+            "   ok: an object is made in the tenant",
+            "   ok: its API server does not listen",
+            "   ok: its object is there again",
+            "   ok: no Secret, no workload and no volume is left, nor its kubeconfig",
+            "   ok: and vn-agent has forgotten its API server",
+        ):
+            assert f"\n{line}" in output, line
+        assert demo.left_behind() == []
+
+
+def test_an_interrupt_ends_the_operator(short_dir: Path) -> None:
+    with Demo(short_dir) as demo:
+        demo.until("What vc-operator has made of that one object")
+        demo.process.send_signal(signal.SIGTERM)
+        assert demo.ended() == 128 + signal.SIGTERM
         assert demo.left_behind() == []
 
 
