@@ -14,11 +14,11 @@ from tests.k8s.ring import images
 from tests.k8s.ring.processes import run
 from tests.k8s.ring.shipped import ROOT
 
-_PYTHON = Path("/usr/bin/python3.11")
+PYTHON = Path("/usr/bin/python3.11")
 _PREFIX = "usr/lib/vcnode"
 _PACKAGES = ("vc_signer", "daemonkit")
 _LEFT_OUT = {"test", "idlelib", "lib2to3", "tkinter", "turtledemo", "pydoc_data", "ensurepip", "__pycache__"}
-_LAUNCHER = f"""#!{_PYTHON} -ISE
+_LAUNCHER = f"""#!{PYTHON} -ISE
 import sys
 
 sys.path.insert(0, "/{_PREFIX}")
@@ -30,18 +30,18 @@ sys.exit(main())
 
 def write(archive: Path, image: str) -> None:
     """Write it as a tar that nodes import."""
-    layers = [images.layer_of(dict(_interpreter())), images.layer_of(dict(_sources()))]
+    layers = [images.layer_of(dict(interpreter())), images.layer_of(dict(_sources()))]
     entry = f"/{_PREFIX}/bin/vc-signer"
     settings = {"Entrypoint": [entry], "Env": [f"PATH=/{_PREFIX}/bin:/usr/bin"], "User": "65534:65534"}
     images.write_archive(archive, image, layers, settings)
 
 
-def _interpreter() -> Iterator[tuple[str, tuple[bytes, int]]]:
+def interpreter() -> Iterator[tuple[str, tuple[bytes, int]]]:
     """It, its standard library, and the C libraries of both."""
     library = Path(sysconfig.get_path("stdlib"))
     extensions = sorted((library / "lib-dynload").glob("*.so"))
-    needed = {path for program in (_PYTHON, *extensions) for path in _libraries(program)}
-    for path in sorted({_PYTHON, *extensions, *needed}):
+    needed = {path for program in (PYTHON, *extensions) for path in _libraries(program)}
+    for path in sorted({PYTHON, *extensions, *needed}):
         yield str(path).removeprefix("/"), (path.read_bytes(), 0o755)
     for path in sorted(library.rglob("*.py")):
         if not _LEFT_OUT & set(path.relative_to(library).parts):
