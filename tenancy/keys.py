@@ -110,6 +110,7 @@ ROTATABLE = (
     "front-proxy-ca",
     "etcd-ca",
     "kubelet-client-ca",
+    "gateway-ca",
     "service-account-keys",
     "encryption-key",
     "certificates",

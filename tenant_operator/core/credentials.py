@@ -22,7 +22,7 @@ from tenant_operator.model.objects import Object, Ref, ref_of
 from tenant_operator.model.virtual_cluster import RotationStatus
 from tenant_operator.pki import catalog
 from tenant_operator.pki.catalog import LeafSpec
-from tenant_operator.pki.facts import SecretFacts, bundle_of, data_digest, secret_facts
+from tenant_operator.pki.facts import CertificateFacts, SecretFacts, bundle_of, data_digest, secret_facts
 from tenant_operator.pki.plan import (
     KEY_SECRETS,
     MakeAuthority,
@@ -80,7 +80,8 @@ def settle(
         for ref, live in observed.objects.items()
         if ref.kind == "Secret"
     }
-    asked = rotations.answers(observed, control_plane, files)
+    scope = rotations.RotationScope(observed, control_plane, settings, files)
+    asked = scope.answers()
     plan = plan_pki(
         PkiInputs(
             key,
@@ -98,7 +99,7 @@ def settle(
     made = CredentialState(plan.problems, {spec: secrets.get(spec.ref) for spec in specs}, plan.rotations)
     issued = [each for each in plan.steps if not isinstance(each, RotateSecret)]
     builder.steps += [_operator_step(each, observed, control_plane) for each in issued]
-    rotations.ask(builder, observed, control_plane, plan.asks, files)
+    scope.ask(builder, plan.asks)
     if not math.isinf(plan.due_at):
         builder.look_again(max(plan.due_at - observed.now_s, 1.0))
     if made.problems:
@@ -224,14 +225,26 @@ def _registered(live: LiveObject) -> list[str]:
         return []
 
 
+def _certificate(live: LiveObject) -> CertificateFacts | None:
+    """Facts of the certificate that a Secret is for."""
+    found = {key: value for key, value in live.certificates.items() if key == "tls.crt"}
+    return secret_facts({}, {}, found).certificate
+
+
 def digests(observed: Observed, control_plane: ControlPlane) -> dict[str, str]:
-    """Digests of what pods mount: of a Secret by its name, of a ConfigMap's values by `NAME/KEY`."""
+    """Digests of what pods mount: of a Secret by its name, of a ConfigMap's values by `NAME/KEY`.
+
+    `NAME/issuer` is the key that signed a Secret's certificate: it changes with an authority, and with no
+    renewal.
+    """
     found: dict[str, str] = {}
     for ref, live in observed.objects.items():
         if ref.namespace != control_plane.key:
             continue
         if ref.kind == "Secret":
             found[ref.name] = data_digest(live.digests)
+            if (facts := _certificate(live)) is not None:
+                found[f"{ref.name}/{names.ISSUER}"] = facts.authority_key_id
         elif ref.kind == "ConfigMap":
             found |= {f"{ref.name}/{key}": digest for key, digest in live.digests.items()}
     return found

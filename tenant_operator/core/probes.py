@@ -81,12 +81,14 @@ class RotationProbe(msgspec.Struct, frozen=True):
 
     `version` is of the Secret: an answer from before its last step does not count. The facts have answers.
     `files`: by component the digest of files that its pods have read if they are of the present template.
+    `nodes`: where vn-agents are to be asked.
     """
 
     what: str
     secret: Ref
     version: str
     files: dict[str, str] = {}
+    nodes: NodesProbe | None = None
 
     @property
     def name(self) -> str:

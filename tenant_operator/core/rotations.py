@@ -7,8 +7,8 @@ import msgspec
 
 from tenancy import keys
 from tenant_operator.core.observed import Observed
-from tenant_operator.core.plan import PlanBuilder
-from tenant_operator.core.probes import RotationProbe
+from tenant_operator.core.plan import PlanBuilder, Settings
+from tenant_operator.core.probes import NodesProbe, RotationProbe
 from tenant_operator.model import names
 from tenant_operator.model.control_plane import ControlPlane
 from tenant_operator.model.objects import Ref
@@ -18,7 +18,15 @@ from tenant_operator.pki.plan import RotateSecret
 from tenant_operator.pki.rotation import ENCRYPTION_KEY, PLANS, Asked, Consumer, ConsumerAnswer
 from tenant_operator.provisioners.native.api_server import reports_encryption
 
-SUPPORTED = frozenset({names.SERVICE_ACCOUNT_KEYS, ENCRYPTION_KEY})
+SUPPORTED = frozenset(
+    {
+        names.SERVICE_ACCOUNT_KEYS,
+        ENCRYPTION_KEY,
+        names.FRONT_PROXY_CA,
+        names.GATEWAY_CA,
+        names.KUBELET_CLIENT_CA,
+    }
+)
 """By the names in requests. What is not here is made once, and stays."""
 
 ASKED, VERSION = "asked", "version"
@@ -34,20 +42,53 @@ _AnswerTable = dict[Consumer, dict[str, ConsumerAnswer | None] | None]
 _DECODER = msgspec.json.Decoder(_AnswerTable)
 
 
-def answers(observed: Observed, control_plane: ControlPlane, files: dict[str, str]) -> Mapping[str, Asked]:
-    """What consumers answered to the last questions, by what rotates."""
-    found: dict[str, Asked] = {}
-    for what in SUPPORTED:
-        probe = _probe(observed, control_plane, what, files)
-        result = observed.probes.get(probe.name)
-        if result is None or not result.is_ok or observed.now_s - result.at > _FRESH_S:
-            continue
-        if result.facts[VERSION] == probe.version:
-            found[what] = _DECODER.decode(result.facts[ASKED])
-    if ENCRYPTION_KEY in found:
-        stored = _stored(observed, control_plane.key, servers_of(found[ENCRYPTION_KEY]))
-        found[ENCRYPTION_KEY] = {**found[ENCRYPTION_KEY], Consumer.STORED_SECRETS: stored}
-    return found
+class RotationScope(msgspec.Struct, frozen=True):
+    """Of which control plane consumers are asked. `files` as of `RotationProbe`."""
+
+    observed: Observed
+    control_plane: ControlPlane
+    settings: Settings
+    files: dict[str, str]
+
+    def answers(self) -> Mapping[str, Asked]:
+        """What consumers answered to the last questions, by what rotates."""
+        observed = self.observed
+        found: dict[str, Asked] = {}
+        for what in SUPPORTED:
+            probe = self.probe(what)
+            result = observed.probes.get(probe.name)
+            if result is None or not result.is_ok or observed.now_s - result.at > _FRESH_S:
+                continue
+            if result.facts[VERSION] == probe.version:
+                found[what] = _DECODER.decode(result.facts[ASKED])
+        if ENCRYPTION_KEY in found:
+            stored = _stored(observed, self.control_plane.key, servers_of(found[ENCRYPTION_KEY]))
+            found[ENCRYPTION_KEY] = {**found[ENCRYPTION_KEY], Consumer.STORED_SECRETS: stored}
+        return found
+
+    def ask(self, builder: PlanBuilder, waiting: Sequence[RotateSecret]) -> None:
+        """Ask the consumers of what waits for answers, every few seconds."""
+        for each in waiting:
+            probe = self.probe(each.what)
+            before = self.observed.probes.get(probe.name)
+            is_known = before is not None and before.facts.get(VERSION) == probe.version
+            if before is None or not is_known or self.observed.now_s - before.at >= _ASK_AGAIN_S:
+                builder.probes.append(probe)
+            builder.look_again(_ASK_AGAIN_S)
+
+    def probe(self, what: str) -> RotationProbe:
+        """The question about the Secret as it is now."""
+        key = self.control_plane.key
+        secret = Ref("Secret", key, PLANS[what].secret)
+        live = self.observed.objects.get(secret)
+        version = "" if live is None else live.metadata.resource_version
+        files, nodes = self.files, None
+        if what == ENCRYPTION_KEY and reports_encryption(self.control_plane):
+            files = {}  # a pod reads it again, and its template has no digest of it
+        if what == names.KUBELET_CLIENT_CA:
+            client = Ref("Secret", key, names.API_SERVER_KUBELET_CLIENT)
+            nodes = NodesProbe(client, self.settings.vn_agent_port, self.settings.vn_agent_authority_pem)
+        return RotationProbe(what, secret, ",".join((version, *files.values())), files, nodes)
 
 
 def servers_of(asked: Asked) -> str:
@@ -84,35 +125,6 @@ def _stored(observed: Observed, key: str, servers: str) -> dict[str, ConsumerAns
 def encode(asked: Asked) -> str:
     """As `answers` reads it. The same answers are the same text."""
     return msgspec.json.encode(asked, order="deterministic").decode()
-
-
-def ask(
-    builder: PlanBuilder,
-    observed: Observed,
-    control_plane: ControlPlane,
-    waiting: Sequence[RotateSecret],
-    files: dict[str, str],
-) -> None:
-    """Ask the consumers of what waits for answers, every few seconds."""
-    for each in waiting:
-        probe = _probe(observed, control_plane, each.what, files)
-        before = observed.probes.get(probe.name)
-        is_known = before is not None and before.facts.get(VERSION) == probe.version
-        if before is None or not is_known or observed.now_s - before.at >= _ASK_AGAIN_S:
-            builder.probes.append(probe)
-        builder.look_again(_ASK_AGAIN_S)
-
-
-def _probe(
-    observed: Observed, control_plane: ControlPlane, what: str, files: dict[str, str]
-) -> RotationProbe:
-    """The question about the Secret as it is now."""
-    secret = Ref("Secret", control_plane.key, PLANS[what].secret)
-    live = observed.objects.get(secret)
-    version = "" if live is None else live.metadata.resource_version
-    if what == ENCRYPTION_KEY and reports_encryption(control_plane):
-        files = {}  # a pod reads it again, and its template has no digest of it
-    return RotationProbe(what, secret, ",".join((version, *files.values())), files)
 
 
 def sentence(rotation: RotationStatus) -> str:

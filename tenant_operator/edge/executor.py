@@ -28,6 +28,7 @@ from tenant_operator.core.steps import (
 from tenant_operator.defaults.inventory import INVENTORY_KEY, write_inventory
 from tenant_operator.defaults.record import RECORD_KEY, next_record, write_record
 from tenant_operator.edge import tenant_client
+from tenant_operator.edge.authority_keys import read_authority, unpublish
 from tenant_operator.edge.imported_source import secret_value
 from tenant_operator.edge.requests import SuperClusterWriter
 from tenant_operator.edge.stored_secrets import rewrite
@@ -188,6 +189,9 @@ class Executor:
         found = await self._super.get(ref)
         if found is None:
             raise StepFailedError("SecretMissing", f"{ref} was deleted meanwhile")
+        if rotation.step is RotationStep.CLEAN:
+            await self._unpublish(ref, found)
+            return found
         progress = await self._rewrite(step, found) if rotation.step is RotationStep.REWRITE else ""
         made = rotating.rotate(
             PLANS[rotation.what],
@@ -206,6 +210,14 @@ class Executor:
         data, annotations = made
         manifest = issuing.secret_of(ref.namespace, ref.name, data, step.labels, annotations)
         return await self._write(manifest, found["metadata"]["resourceVersion"])
+
+    async def _unpublish(self, ref: Ref, authority: Object) -> None:
+        """Aggregated API servers of the tenant trust the former authority no longer."""
+        client = self._open_tenant(await self._access(Ref("Secret", ref.namespace, names.OPERATOR_CLIENT)))
+        try:
+            await unpublish(client, read_authority(authority, None))
+        finally:
+            await client.close()
 
     async def _rewrite(self, step: Rotate, config: Object) -> str:
         """A part of the tenant's Secrets, and how far that is."""

@@ -25,6 +25,7 @@ from tenant_operator.core.probes import (
 )
 from tenant_operator.edge.imported_probe import ask_source
 from tenant_operator.edge.job_log import job_log
+from tenant_operator.edge.node_trust import internal_address
 from tenant_operator.edge.requests import SuperClusterWriter
 from tenant_operator.edge.rotation_probe import RotationProber
 from tenant_operator.edge.surroundings import OperatorSurroundings
@@ -32,6 +33,8 @@ from tenant_operator.model.objects import Object, Ref
 
 # Of one probe as a whole: what does not answer by then does not serve.
 TIMEOUT_S = 5.0
+# It asks every node.
+ROTATION_TIMEOUT_S = 30.0
 # Of the nodes, so many are asked at a time: with thousands of them it is a sample.
 MAX_NODES = 16
 # One list serves all tenants that ask about then. After a node that was silent it is read again.
@@ -61,8 +64,9 @@ class Prober:
     async def run(self, probe: TenantProbe) -> ProbeResult:
         """Ask once. What fails is a result."""
         now = self._outside.wall()
+        timeout_s = ROTATION_TIMEOUT_S if isinstance(probe, RotationProbe) else TIMEOUT_S
         try:
-            async with asyncio.timeout(TIMEOUT_S):
+            async with asyncio.timeout(timeout_s):
                 match probe:
                     case ReadyzProbe():
                         return await self._readyz(probe, now)
@@ -81,7 +85,7 @@ class Prober:
                             self._super, self._client.server, self._outside.open_tenant, probe, now
                         )
         except TimeoutError:
-            return ProbeResult(is_ok=False, at=now, detail=f"no answer within {TIMEOUT_S:.0f} s")
+            return ProbeResult(is_ok=False, at=now, detail=f"no answer within {timeout_s:.0f} s")
         except (ApiError, UnreachableError, CredentialsError) as error:
             return ProbeResult(is_ok=False, at=now, detail=str(error))
 
@@ -140,7 +144,7 @@ class Prober:
                     "GET", "/api/v1/nodes", {"limit": str(MAX_NODES)}, limit_bytes=_MAX_LIST_BYTES
                 )
                 listed: Object = msgspec.json.decode(body)
-                self._nodes = dict(filter(None, map(_address, listed.get("items") or ())))
+                self._nodes = dict(filter(None, map(internal_address, listed.get("items") or ())))
                 self._nodes_at = self._outside.monotonic()
             return self._nodes
 
@@ -175,12 +179,3 @@ class Prober:
         first = silent[0]
         detail = f"vn-agent of node {first} does not serve it: {answers[first]}"
         return ProbeResult(is_ok=len(silent) < len(answers), at=now, detail=detail, facts=facts)
-
-
-def _address(node: Object) -> tuple[str, str] | None:
-    """A node's name and internal address."""
-    addresses = node.get("status", {}).get("addresses") or ()
-    for each in addresses:
-        if each.get("type") == "InternalIP":
-            return node["metadata"]["name"], each["address"]
-    return None

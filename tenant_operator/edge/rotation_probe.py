@@ -11,8 +11,6 @@ import dataclasses
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-import msgspec
-
 from daemonkit.kube.client import ApiClient, ApiError, UnreachableError
 from daemonkit.kube.kubeconfig import Access
 from tenancy import keys
@@ -20,10 +18,13 @@ from tenant_operator.core import rotations
 from tenant_operator.core.observed import ProbeResult
 from tenant_operator.core.probes import RotationProbe
 from tenant_operator.edge import account_keys, tenant_client
+from tenant_operator.edge.authority_keys import published, read_authority
 from tenant_operator.edge.control_plane_pods import ComponentPod, pods_of
 from tenant_operator.edge.encryption_keys import has_loaded
+from tenant_operator.edge.node_trust import trusting_nodes
 from tenant_operator.edge.requests import SuperClusterWriter
 from tenant_operator.edge.tenant_client import TenantClientError
+from tenant_operator.edge.tls_server import first_flight
 from tenant_operator.model import names
 from tenant_operator.model.objects import Ref
 from tenant_operator.pki.rotation import ENCRYPTION_KEY, Asked, Consumer, ConsumerAnswer
@@ -32,6 +33,13 @@ Found = TypeVar("Found")
 
 # Of one consumer; all are asked at a time.
 _ANSWER_S = 4.0
+# Of all nodes, sixteen at a time.
+_NODES_S = 20.0
+# What API servers show as clients, by the authority that signs it.
+_SHOWN = {
+    names.FRONT_PROXY_CA: names.FRONT_PROXY_CLIENT,
+    names.KUBELET_CLIENT_CA: names.API_SERVER_KUBELET_CLIENT,
+}
 
 
 class RotationProber:
@@ -57,8 +65,10 @@ class RotationProber:
             return ProbeResult(is_ok=False, at=now, detail=f"{credential}: {error}")
         if probe.what == ENCRYPTION_KEY:
             asked = await self._encryption_key(probe, access)
-        else:
+        elif probe.what == names.SERVICE_ACCOUNT_KEYS:
             asked = await self._service_account_keys(probe, access)
+        else:
+            asked = await self._authority(probe, access, now)
         facts = {rotations.VERSION: probe.version, rotations.ASKED: rotations.encode(asked)}
         return ProbeResult(is_ok=True, at=now, facts=facts)
 
@@ -87,6 +97,40 @@ class RotationProber:
         asked = await self._of_each(others, access, ask)
         return {Consumer.API_SERVER: asked | dict.fromkeys(started, loaded)}
 
+    async def _authority(self, probe: RotationProbe, access: Access, now: float) -> Asked:
+        """API servers by a handshake, in which they name the authorities of their clients."""
+        namespace = probe.secret.namespace
+        shown = _SHOWN.get(probe.what)
+        leaf = None if shown is None else await self._super.get(Ref("Secret", namespace, shown))
+        secret = await self._super.get(probe.secret) or {}
+        try:
+            authority = read_authority(secret, leaf)
+        except (KeyError, ValueError):
+            return {}
+        digest = probe.files.get(names.API_SERVER, "")
+        pods = await pods_of(self._client, namespace, names.API_SERVER)
+        if probe.nodes is not None:
+            nodes = await _one(
+                trusting_nodes(self._client, self._open_tenant, probe.nodes, secret, authority.ids, now),
+                _NODES_S,
+            )
+            users = {each.name: ConsumerAnswer(uses=authority.shown_by(each, digest)) for each in pods}
+            return {Consumer.VN_AGENT: nodes, Consumer.API_SERVER: dict(users)}
+
+        async def ask(pod: ComponentPod) -> ConsumerAnswer:
+            flight = await first_flight(pod.address, names.API_SERVER_PORT)
+            return authority.of_server(flight, pod, digest)
+
+        servers = await asyncio.gather(*(_one(ask(each)) for each in pods))
+        return {
+            Consumer.API_SERVER: dict(zip((each.name for each in pods), servers, strict=True)),
+            Consumer.AUTHENTICATION: await _one(
+                self._with_client(access, lambda client: published(client, authority))
+            ),
+            # This version has no gateway.
+            Consumer.GATEWAY: {},
+        }
+
     async def _of_each(
         self,
         pods: tuple[ComponentPod, ...],
@@ -114,10 +158,10 @@ class RotationProber:
             await client.close()
 
 
-async def _one(answer: Awaitable[Found]) -> Found | None:
+async def _one(answer: Awaitable[Found], timeout_s: float = _ANSWER_S) -> Found | None:
     """None for no answer: what it was is not the rotation's matter, which names who is waited for."""
     try:
-        async with asyncio.timeout(_ANSWER_S):
+        async with asyncio.timeout(timeout_s):
             return await answer
-    except (ApiError, UnreachableError, TimeoutError, msgspec.DecodeError, ValueError):
+    except (ApiError, UnreachableError, OSError, ValueError):
         return None

@@ -19,6 +19,9 @@ ETCD_PEER_PORT = 2380
 CONTROLLER_MANAGER_PORT = 10257
 SERVICE_ACCOUNT = "control-plane"
 
+ISSUER = "issuer"
+"""Behind the name of a Secret: the key that signed its certificate."""
+
 COMPONENT = "app.kubernetes.io/component"
 """Label of a pod: the name of its workload."""
 FILES_DIGEST = "vcnode.io/files-digest"

@@ -59,7 +59,7 @@ class SecretFacts(msgspec.Struct, frozen=True):
 
 def facts_of(certificate: bytes) -> CertificateFacts:
     """Facts of a certificate in DER, or of the first one in PEM. Raises ValueError."""
-    der = _der(certificate) if certificate.startswith(_BEGIN) else certificate
+    der = der_of(certificate) if certificate.startswith(_BEGIN) else certificate
     begin, end = x509.validity(der)
     return CertificateFacts(
         begin,
@@ -99,7 +99,8 @@ def bundle_of(certificates: Iterable[bytes]) -> bytes:
     return "".join(sorted(texts)).encode()
 
 
-def _der(pem: bytes) -> bytes:
+def der_of(pem: bytes) -> bytes:
+    """The first certificate in a PEM file. Raises ValueError."""
     body, end, _ = pem.removeprefix(_BEGIN).partition(_END)
     if not end:
         raise ValueError("a certificate is not closed")

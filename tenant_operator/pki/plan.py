@@ -208,7 +208,7 @@ class _Builder:
             self.rotations.append(RotationStatus(step.what, state.token, state.phase, waits))
         if found.due_at:
             self.due_at = min(self.due_at, found.due_at)
-        elif state.phase and found.step in (RotationStep.WAIT, RotationStep.REWRITE):
+        elif state.phase and found.step in (RotationStep.WAIT, RotationStep.REWRITE, RotationStep.CLEAN):
             self.asks.append(step)
 
 

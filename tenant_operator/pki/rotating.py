@@ -76,8 +76,10 @@ def rotate(
     elif step is RotationStep.DROP:
         _drop(after, plan, state)
         ids[2] = ""
+    elif step is RotationStep.FORGET:
+        after.pop("former.crt", None)
     found = {key: value for key, value in annotations.items() if key not in _ROTATING}
-    found |= annotations_after(state, step, request, now)
+    found |= annotations_after(plan, state, step, request, now)
     if is_broken:
         # Edited by hand: nothing can be signed by this key, so the next one signs at once.
         _promote(after, plan)
@@ -131,7 +133,9 @@ def _drop(data: dict[str, bytes], plan: RotationPlan, state: RotationState) -> N
         found = _encryption_keys(data)
         data |= _encryption_config({name: key for name, key in found.items() if name != state.previous})
     else:
-        data.pop("previous.crt", None)
+        previous = data.pop("previous.crt", b"")
+        if plan.is_published:
+            data["former.crt"] = previous
 
 
 def _facts(data: Mapping[str, bytes], annotations: Mapping[str, str]) -> SecretFacts:

@@ -6,7 +6,11 @@ A rotation replaces an authority, or another key that several programs know, in 
     ""        one key
     Trusted   the next key is there, and all who verify trust both; the old one still signs
     Reissued  the next key signs; all who verify still trust both; what the old one signed is replaced
+    Dropped   the old key is trusted by nobody of ours; where kube-apiserver has published it, it is removed
     ""        the old key is forgotten
+
+`Dropped` is of authorities that kube-apiserver publishes in `extension-apiserver-authentication`. It adds to
+that ConfigMap and never removes (controlplane/controller/clusterauthenticationtrust, 1.34).
 
 A phase ends when every consumer was asked and answered that it is there. One that cannot be asked has not
 answered: the rotation waits, however long, and the status names it. Each step is one write of one Secret, so
@@ -22,7 +26,7 @@ from tenancy import keys
 from tenant_operator.model import names
 from tenant_operator.pki.facts import SecretFacts
 
-TRUSTED, REISSUED = "Trusted", "Reissued"
+TRUSTED, REISSUED, DROPPED = "Trusted", "Reissued", "Dropped"
 ENCRYPTION_KEY = "encryption-key"
 
 
@@ -53,7 +57,7 @@ class RotationPlan(msgspec.Struct, frozen=True):
 
     `verifiers` must trust both keys before the next one signs. `users` must not use the first one any more
     before it is forgotten, group after group. `signs_tokens`: those who hold what it signed cannot be asked,
-    and the rotation waits for the end of the tokens.
+    and the rotation waits for the end of the tokens. `is_published`: by kube-apiserver, as above.
     """
 
     what: str
@@ -61,6 +65,7 @@ class RotationPlan(msgspec.Struct, frozen=True):
     verifiers: tuple[Consumer, ...]
     users: tuple[tuple[Consumer, ...], ...]
     signs_tokens: bool = False
+    is_published: bool = False
 
 
 PLANS: Mapping[str, RotationPlan] = {
@@ -94,6 +99,7 @@ PLANS: Mapping[str, RotationPlan] = {
             names.FRONT_PROXY_CA,
             (Consumer.API_SERVER, Consumer.AUTHENTICATION),
             ((Consumer.API_SERVER,),),
+            is_published=True,
         ),
         # Neither etcd nor the API server's client of it reads its authorities again: both restart.
         RotationPlan(
@@ -105,7 +111,14 @@ PLANS: Mapping[str, RotationPlan] = {
         RotationPlan(
             names.KUBELET_CLIENT_CA, names.KUBELET_CLIENT_CA, (Consumer.VN_AGENT,), ((Consumer.API_SERVER,),)
         ),
-        RotationPlan(names.GATEWAY_CA, names.GATEWAY_CA, (Consumer.API_SERVER,), ((Consumer.GATEWAY,),)),
+        # The API server has it in one file with the front proxy's.
+        RotationPlan(
+            names.GATEWAY_CA,
+            names.GATEWAY_CA,
+            (Consumer.API_SERVER, Consumer.AUTHENTICATION),
+            ((Consumer.GATEWAY,),),
+            is_published=True,
+        ),
         RotationPlan(
             names.SERVICE_ACCOUNT_KEYS,
             names.SERVICE_ACCOUNT_KEYS,
@@ -169,7 +182,11 @@ class RotationStep(enum.StrEnum):
     REWRITE = "Rewrite"
     """Write the tenant's Secrets again, as they are, so that they are encrypted by the next key."""
     DROP = "Drop"
-    """Forget the previous key."""
+    """Trust the previous key no longer."""
+    CLEAN = "Clean"
+    """Remove the previous authority from `extension-apiserver-authentication`."""
+    FORGET = "Forget"
+    """Forget the previous authority, which nobody trusts any more."""
 
 
 class RotationDecision(msgspec.Struct, frozen=True):
@@ -187,7 +204,8 @@ def state_of(secret: SecretFacts) -> RotationState | None:
     found = secret.annotations
     listed = found.get(keys.KEY_IDS)
     if listed is None:
-        ids = [_key_id(secret, key) for key in ("tls.crt", "next.crt", "previous.crt")]
+        former = "former.crt" if "former.crt" in secret.certificates else "previous.crt"
+        ids = [_key_id(secret, key) for key in ("tls.crt", "next.crt", former)]
     else:
         ids = [*listed.split(","), "", "", ""][:3]
     if not ids[0]:
@@ -223,19 +241,33 @@ def next_step(
         return RotationDecision(RotationStep.WAIT, waits) if waits else RotationDecision(RotationStep.PROMOTE)
     if state.phase == REISSUED and state.previous:
         return _finish(plan, state, asked, now, token_life_s if plan.signs_tokens else 0.0)
+    if state.phase == DROPPED:
+        return _forget(state, asked)
     is_requested = bool(request) and request != state.token
     return RotationDecision(RotationStep.BEGIN if is_requested or is_due else RotationStep.WAIT)
 
 
 def can_take(step: RotationStep, state: RotationState) -> bool:
     """Whether the Secret is where the step begins; one that was taken already is not taken again."""
-    phases = {RotationStep.BEGIN: "", RotationStep.PROMOTE: TRUSTED}
+    phases = {
+        RotationStep.BEGIN: "",
+        RotationStep.PROMOTE: TRUSTED,
+        RotationStep.CLEAN: DROPPED,
+        RotationStep.FORGET: DROPPED,
+    }
     return state.phase == phases.get(step, REISSUED)
 
 
-def annotations_after(state: RotationState, step: RotationStep, request: str, now: float) -> dict[str, str]:
+def annotations_after(
+    plan: RotationPlan, state: RotationState, step: RotationStep, request: str, now: float
+) -> dict[str, str]:
     """The annotations of the Secret after a step, as far as the rotation has any. Empty ones are left out."""
-    phases = {RotationStep.BEGIN: TRUSTED, RotationStep.PROMOTE: REISSUED, RotationStep.DROP: ""}
+    phases = {
+        RotationStep.BEGIN: TRUSTED,
+        RotationStep.PROMOTE: REISSUED,
+        RotationStep.DROP: DROPPED if plan.is_published else "",
+        RotationStep.FORGET: "",
+    }
     found = {
         keys.ROTATION_PHASE: phases.get(step, state.phase),
         keys.ROTATION_TOKEN: (request or state.token) if step is RotationStep.BEGIN else state.token,
@@ -263,6 +295,20 @@ def _finish(
     if token_life_s and not state.since:
         return RotationDecision(RotationStep.MARK)
     return RotationDecision(RotationStep.DROP)
+
+
+def _forget(state: RotationState, asked: Asked) -> RotationDecision:
+    """First the API servers, which would publish it again."""
+    for consumer in (Consumer.API_SERVER, Consumer.AUTHENTICATION):
+        trusting = tuple(
+            name
+            for name, answer in _answers(consumer, asked)
+            if answer is None or state.previous in answer.trusts
+        )
+        if trusting:
+            can_clean = consumer is Consumer.AUTHENTICATION and asked.get(consumer)
+            return RotationDecision(RotationStep.CLEAN if can_clean else RotationStep.WAIT, trusting)
+    return RotationDecision(RotationStep.FORGET)
 
 
 def _lacking(

@@ -34,6 +34,11 @@ _SIGNER_SIZE = ComponentSize(cpu="5m", memory="48Mi")
 _SIGNER_SINCE = (1, 34, 0)
 _CONFIG_DIGEST_SINCE = (1, 34, 0)
 _SIGNER_PROBE_PORT = 6444
+# Of what it shows as a client. It reads these files again, and nobody can ask which it uses: pods of another
+# template do.
+_ISSUERS = tuple(
+    f"{each}/{names.ISSUER}" for each in (names.FRONT_PROXY_CLIENT, names.API_SERVER_KUBELET_CLIENT)
+)
 _KUBELET_BUNDLE = f"{names.AUTHORITIES}/{names.KUBELET_SERVING_BUNDLE}"
 
 
@@ -128,7 +133,8 @@ def reports_encryption(control_plane: ControlPlane) -> bool:
 
 
 def _digest(control_plane: ControlPlane, inputs: ManifestInputs, datastore: Datastore) -> str:
-    parts = [inputs.digests.get(each, "") for each in (_KUBELET_BUNDLE, *datastore.apiserver_digests)]
+    files = (_KUBELET_BUNDLE, *_ISSUERS, *datastore.apiserver_digests)
+    parts = [inputs.digests.get(each, "") for each in files]
     if not has_signer(control_plane):
         parts.append(inputs.digests.get(names.SERVICE_ACCOUNT_KEYS, ""))
     if not reports_encryption(control_plane):

@@ -71,12 +71,13 @@ UPGRADED = running(
                 rotate_front_proxy_ca=NOW,
                 rotate_etcd_ca=NOW,
                 rotate_kubelet_client_ca=NOW,
+                rotate_gateway_ca=NOW,
                 rotate_service_account_keys=NOW,
                 rotate_encryption_key=NOW,
                 rotate_certificates=NOW,
             ),
-            "is to rotate cluster-ca, front-proxy-ca, etcd-ca, kubelet-client-ca, service-account-keys,"
-            " encryption-key, certificates",
+            "is to rotate cluster-ca, front-proxy-ca, etcd-ca, kubelet-client-ca, gateway-ca, "
+            "service-account-keys, encryption-key, certificates",
         ),
         (requests.upgrade, "upgrade acme v1.35", running(), version("v1.35"), "goes from v1.34 to v1.35"),
         (

@@ -48,7 +48,7 @@ from tenant_operator.model.virtual_cluster import VirtualCluster
 from tenant_operator.pki import issuing, rotating
 from tenant_operator.pki.facts import SecretFacts, secret_facts
 from tenant_operator.pki.plan import RotateSecret
-from tenant_operator.pki.rotation import PLANS, Asked, Consumer, ConsumerAnswer
+from tenant_operator.pki.rotation import PLANS, Asked, Consumer, ConsumerAnswer, RotationStep
 from tenant_operator.provisioners.imported.adoption import kubeconfig_copy
 
 NOW = 1_800_000_000.0
@@ -79,6 +79,7 @@ class FakeWorld:
     pass_problems: tuple[str, ...] = ()
     source: ProbeResult | None = None
     answers: dict[str, Asked] = field(default_factory=dict)
+    is_cleaned: bool = False
     defaults: dict[str, tuple[ManifestFile, ...]] = field(default_factory=dict)
     node_addresses: tuple[str, ...] = ()
     report: str = '{"hash":7,"revision":1119,"totalKey":208,"totalSize":614400,"version":"3.7.0"}'
@@ -154,14 +155,24 @@ class FakeWorld:
             return self.answers[what]
         trusts, uses = set[str](), set[str]()
         for value in self.objects.values():
-            if value["kind"] == "Secret":
+            # What is copied for vn-agents is no program's own.
+            if value["kind"] == "Secret" and value["data"].keys() & {"tls.key", "signing.pem", "config.yaml"}:
                 facts = _facts(value)
                 ids = facts.annotations.get(keys.KEY_IDS, "").split(",")
                 found = [facts.certificates.get(f"{each}.crt") for each in ("tls", "next", "previous")]
                 trusts |= {*ids, *(each.key_id for each in found if each is not None)}
                 uses |= {ids[0], *((found[0].key_id, found[0].authority_key_id) if found[0] else ())}
+        former = _facts(self.objects[self.rotating(what)]).certificates.get("former.crt")
+        published = set() if former is None or self.is_cleaned else {former.key_id}
         answer = ConsumerAnswer(frozenset(trusts), frozenset(uses))
-        return {consumer: {"0": answer} for consumer in Consumer}
+        return {
+            **{consumer: {"0": answer} for consumer in Consumer},
+            Consumer.AUTHENTICATION: {"": ConsumerAnswer(frozenset(trusts | published))},
+        }
+
+    def rotating(self, what: str) -> Ref:
+        """The Secret of what rotates."""
+        return Ref("Secret", self.cluster["status"]["clusterNamespace"], PLANS[what].secret)
 
     def make_ready(self) -> bool:
         """What controllers and kubelets do. Returns whether that changed an object."""
@@ -251,6 +262,11 @@ class FakeWorld:
     def rotate(self, rotation: RotateSecret, labels: dict[str, str], servers: str) -> None:
         """One step of a rotation, as the edge takes it."""
         ref = rotation.secret
+        if rotation.step is RotationStep.CLEAN:
+            self.is_cleaned = True
+            # The next question is asked seconds later.
+            del self.probes[f"rotation/{rotation.what}"]
+            return
         found = rotating.rotate(
             PLANS[rotation.what],
             rotation.step,

@@ -19,12 +19,14 @@ class FakeAnswers:
     answers: dict[str, Any]
     server: str = "https://fake:6443"
     requests: list[tuple[str, Mapping[str, str]]] = field(default_factory=list)
+    bodies: list[bytes] = field(default_factory=list)
     is_closed: bool = False
 
     async def request(
         self, method: str, path: str, params: Mapping[str, str], body: bytes | None = None, **_: object
     ) -> bytes:
         self.requests.append((f"{method} {path}", dict(params)))
+        self.bodies += [body] if body is not None else []
         found = self.answers.get(f"{method} {path}")
         if isinstance(found, list):
             found = found.pop(0)

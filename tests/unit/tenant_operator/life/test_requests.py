@@ -80,7 +80,8 @@ def test_no_annotation_asks_for_nothing() -> None:
             f"{keys.ROTATE_PREFIX}everything",
             "1",
             "metadata.annotations[vcnode.io/rotate-]: 'everything' cannot be rotated; use one of cluster-ca, "
-            "front-proxy-ca, etcd-ca, kubelet-client-ca, service-account-keys, encryption-key, certificates",
+            "front-proxy-ca, etcd-ca, kubelet-client-ca, gateway-ca, service-account-keys, encryption-key, "
+            "certificates",
         ),
     ],
 )

@@ -203,6 +203,7 @@ ROTATIONS = {
         "Promote front-proxy-ca",
         "issue front-proxy-client: AuthorityChanged",
         "Drop front-proxy-ca",
+        "Forget front-proxy-ca",
     ],
     "etcd-ca": [
         "Begin etcd-ca",
@@ -257,7 +258,7 @@ ROTATIONS = {
         "Mark service-account-keys",
         "Drop service-account-keys",
     ],
-    "gateway-ca": ["Begin gateway-ca", "Promote gateway-ca", "Drop gateway-ca"],
+    "gateway-ca": ["Begin gateway-ca", "Promote gateway-ca", "Drop gateway-ca", "Forget gateway-ca"],
     "certificates": [
         *(f"issue {name}: Requested" for name in LEAF_NAMES),
     ],
@@ -298,6 +299,7 @@ def test_old_authorities_rotate_by_themselves(store: SecretStore) -> None:
             f"Begin {name}",
             f"Promote {name}",
             f"Drop {name}",
+            *([f"Forget {name}"] if PLANS[name].is_published else []),
         ]
     assert store.plan().steps == ()
 

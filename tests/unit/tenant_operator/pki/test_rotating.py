@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.serialization import (
 from tenancy import keys
 from tenant_operator.pki import catalog, issuing, rotating
 from tenant_operator.pki.catalog import CertificateUsage
-from tenant_operator.pki.rotation import PLANS, REISSUED, TRUSTED, RotationStep
+from tenant_operator.pki.rotation import DROPPED, PLANS, REISSUED, TRUSTED, RotationStep
 from tests.unit.tenant_operator.pki import control_planes
 from tests.unit.tenant_operator.pki.control_planes import NOW, accepts
 
@@ -51,6 +51,10 @@ def test_an_authority_rotates(secret: str) -> None:
     assert notes == {"a": "b", keys.ROTATION_PHASE: REISSUED, keys.ROTATION_TOKEN: "one"}
 
     last, notes = taken(rotating.rotate(plan, DROP, new, notes, NOW))
+    if plan.is_published:
+        assert last == {"tls.crt": new["tls.crt"], "tls.key": new["tls.key"], "former.crt": first["tls.crt"]}
+        assert notes == {"a": "b", keys.ROTATION_PHASE: DROPPED, keys.ROTATION_TOKEN: "one"}
+        last, notes = taken(rotating.rotate(plan, RotationStep.FORGET, last, notes, NOW))
     assert set(last) == {"tls.crt", "tls.key"} | ({"chain.crt"} if chain else set())
     assert notes == {"a": "b", keys.ROTATION_TOKEN: "one"}
 
