@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 
 import msgspec
@@ -12,8 +13,9 @@ from tenancy import keys
 from tenant_operator.core.conditions import ConditionType
 from tenant_operator.core.observed import ProbeResult
 from tenant_operator.core.steps import Apply, PatchCluster
+from tenant_operator.edge.caches import OWNED_KINDS
 from tenant_operator.model.objects import Object, Ref
-from tests.unit.tenant_operator.core.worlds import FakeWorld, virtual_cluster
+from tests.unit.tenant_operator.core.worlds import VERSION, FakeWorld, virtual_cluster
 
 WORKLOADS = ("Deployment", "StatefulSet")
 
@@ -284,6 +286,43 @@ def test_deletion_killed_after_each_step(most: int) -> None:
     world.run()
     assert world.objects == {}
     assert world.cluster["metadata"]["finalizers"] == []
+
+
+REGISTRATIONS = {"root-ca", "apiserver-ca", "vn-agent-clients"}
+
+
+@pytest.mark.parametrize("volumes", ["Delete", "Retain"])
+def test_delete_leaves_no_registration_and_no_lease(volumes: str) -> None:
+    """vn-agents forget a tenant with its registration, which is not made again while the tenant ends."""
+    world = FakeWorld(virtual_cluster(volumes=volumes), version=_with_metrics_server())
+    world.run()
+    key = world.cluster["status"]["clusterNamespace"]
+    assert {ref.name for ref in world.objects} >= REGISTRATIONS
+    claim = Ref("PersistentVolumeClaim", key, "data-etcd-0")
+    labels = world.objects[Ref("StatefulSet", key, "etcd")]["metadata"]["labels"]
+    metadata = {"name": claim.name, "namespace": key, "labels": labels}
+    world.carry_out(Apply({"apiVersion": "v1", "kind": claim.kind, "metadata": metadata}))
+    world.cluster["metadata"]["deletionTimestamp"] = "2027-01-15T08:00:00Z"
+    had_registration = True
+    for _ in range(60):
+        plan = world.plan()
+        for step in plan.steps:
+            world.carry_out(step)
+        has_registration = any(ref.name in REGISTRATIONS for ref in world.objects)
+        assert had_registration or not has_registration
+        had_registration = has_registration
+        world.finish(plan)
+    assert world.cluster["metadata"]["finalizers"] == []
+    kept = {Ref("Namespace", "", key), claim, Ref("Secret", key, "encryption-config")}
+    assert world.objects.keys() == (kept if volumes == "Retain" else set())
+    # Those of the tenant's own programs are in its own store. Of a kind that nobody watches nothing is made.
+    assert "Lease" not in OWNED_KINDS
+
+
+def _with_metrics_server() -> Object:
+    version: Object = copy.deepcopy(VERSION)
+    version["spec"]["images"]["metricsServer"] = "m:1"
+    return version
 
 
 def test_kept_volumes_keep_what_opens_them() -> None:
