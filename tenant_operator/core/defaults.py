@@ -3,7 +3,8 @@
 its inventory has their digest.
 
 What a pass came to is in ConfigMap `defaults-inventory` of the root namespace, so that a restart finds it.
-While its digest is that of the list, nothing is asked of the tenant.
+While its digest is that of the list, the tenant is asked seldom: what it deleted of the essential objects is
+applied again.
 """
 
 from collections.abc import Mapping
@@ -23,6 +24,29 @@ from tenant_operator.model.objects import Ref
 from tenant_operator.pki.facts import data_digest
 
 FIRST_RETRY_S, LONGEST_RETRY_S = 1.0, 300.0
+
+# Beside the objects of the list a pass reads a credential, and writes what it came to.
+_PASS_REQUESTS = 2
+# Of an idle tenant: half of the two requests an hour that it may cost.
+_REQUESTS_PER_HOUR = 1.0
+# While vc-syncer reports that it is refused: its rights may be gone.
+_REFUSED_RECHECK_S = 60.0
+_REFUSED = frozenset({"NotReachable", "CredentialsUnusable"})
+
+
+def recheck_s(objects: int, *, is_refused: bool) -> float:
+    """How long after a pass the tenant is asked whether it still has its essential objects.
+
+    A tenant may delete its own rights, or vc-syncer's. The latter shows at once, by vc-syncer's condition.
+    """
+    if is_refused:
+        return _REFUSED_RECHECK_S
+    return (objects + _PASS_REQUESTS) * 3600.0 / _REQUESTS_PER_HOUR
+
+
+def _is_syncer_refused(observed: Observed) -> bool:
+    conditions = observed.virtual_cluster.status.conditions
+    return any(not each.type and each.status == "True" and each.reason in _REFUSED for each in conditions)
 
 
 def settle(
@@ -48,9 +72,11 @@ def settle(
             return []
         desired = _rights_of(desired, settings, inventory)
         builder.wait(f"rights of vc-syncer in the tenant of {control_plane.key}")
-    if inventory.digest == desired.digest:
-        return _findings(desired.problems)
-    due_at_s = _due_at_s(record, desired)
+    is_settled = inventory.digest == desired.digest
+    if is_settled:
+        due_at_s = record.at_s + recheck_s(len(desired.objects), is_refused=_is_syncer_refused(observed))
+    else:
+        due_at_s = _due_at_s(record, desired)
     if due_at_s <= observed.now_s:
         meta = observed.virtual_cluster.metadata
         builder.steps.append(
@@ -65,6 +91,8 @@ def settle(
             )
         )
     builder.look_again(max(due_at_s - observed.now_s, FIRST_RETRY_S))
+    if is_settled:
+        return _findings(desired.problems)
     return _findings(record.problems if record.digest == desired.digest else desired.problems)
 
 

@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from tenant_operator.core.defaults import recheck_s
 from tenant_operator.core.steps import SettleDefaults
 from tenant_operator.defaults.desired import builtin_files, config_map_files
 from tenant_operator.defaults.inventory import read_inventory
@@ -62,6 +63,34 @@ def test_they_are_applied_once() -> None:
         assert world.plan().steps == ()
     assert world.writes == writes
     assert up_to_date(world)[0] == "True"
+
+
+def test_what_the_tenant_deletes_comes_back_by_a_later_pass() -> None:
+    """An idle tenant costs one request an hour for it: each object is read, and two requests come beside."""
+    world = made()
+    count = len(inventory(world))
+    assert recheck_s(count, is_refused=False) == (count + 2) * 3600.0
+    world.now_s += recheck_s(count, is_refused=False) - 1
+    assert passes(world) == []
+    made_plan = world.plan()
+    assert made_plan.check_again_s is not None
+    world.now_s += 1
+    (step,) = passes(world)
+    assert len(step.desired.objects) == count
+    world.run()
+    assert passes(world) == []
+
+
+def test_rights_of_the_syncer_come_back_at_once() -> None:
+    """It reports that it is refused, and nothing has to be asked for that."""
+    world = made()
+    refused = {"status": "True", "reason": "NotReachable", "message": "403"}
+    world.cluster["status"]["conditions"].append(refused)
+    assert passes(world) == []
+    world.now_s += 60
+    assert len(passes(world)) == 1
+    world.run()
+    assert passes(world) == []
 
 
 def test_they_come_after_the_rights_and_once_it_is_served() -> None:
