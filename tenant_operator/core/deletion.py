@@ -16,6 +16,7 @@ from tenant_operator.core.probes import NamespacesProbe
 from tenant_operator.core.steps import Apply, PatchCluster, Remove
 from tenant_operator.life import deletion as rules
 from tenant_operator.life.deletion import FINALIZER, DeletionFacts, OwnedObject
+from tenant_operator.model import names
 from tenant_operator.model.objects import Object, Ref
 
 TERMINATING = "Terminating"
@@ -40,7 +41,11 @@ def deletion(observed: Observed) -> TenantPlan:
     else:
         builder.probes.append(probe)
         step = rules.next_step(_facts(observed, namespaces.facts), observed.now_s)
-        builder.steps += [Remove(ref, uid) for ref, uid in step.removed]
+        kept = _keep_claims(observed, cluster.key) if cluster.spec.volumes == "Retain" else []
+        builder.steps += [each for each in kept if each is not None]
+        builder.steps += [
+            Remove(ref, uid) for ref, uid in step.removed if not kept or ref.kind != "StatefulSet"
+        ]
         if step.is_retained and not _is_retained(observed, cluster.key):
             # Before the VirtualCluster is gone: vc-syncer collects a root namespace without one.
             builder.steps.append(Apply(_retained(observed, cluster.key)))
@@ -64,6 +69,26 @@ def _facts(observed: Observed, namespaces: Mapping[str, str]) -> DeletionFacts:
         {ref: OwnedObject(live.metadata.uid, live.is_ending) for ref, live in observed.objects.items()},
         {name: OwnedObject(uid, not uid) for name, uid in namespaces.items()},
     )
+
+
+def _keep_claims(observed: Observed, key: str) -> list[Apply | None]:
+    """What must happen before the store's StatefulSet may go without its claims: empty if nothing must.
+
+    Its controller made it the owner of its claims while they were to go with it, and takes that back once the
+    StatefulSet says so. Until then the garbage collector would take the claims.
+    """
+    live = observed.live("StatefulSet", key, names.ETCD)
+    if live is None:
+        return []
+    value = live.value
+    policy = {**value["spec"].get("persistentVolumeClaimRetentionPolicy", {}), "whenDeleted": "Retain"}
+    if value["spec"].get("persistentVolumeClaimRetentionPolicy") != policy:
+        meta = {"name": names.ETCD, "namespace": key, "labels": live.metadata.labels}
+        spec = value["spec"] | {"persistentVolumeClaimRetentionPolicy": policy}
+        return [Apply({"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": meta, "spec": spec})]
+    claims = [each for ref, each in observed.objects.items() if ref.kind == "PersistentVolumeClaim"]
+    owners = [owner for each in claims for owner in each.value["metadata"].get("ownerReferences") or []]
+    return [None] if any(owner.get("uid") == live.metadata.uid for owner in owners) else []
 
 
 def _is_retained(observed: Observed, key: str) -> bool:

@@ -137,7 +137,11 @@ def stages(
         builder.block("DatastoreUnusable", datastore.problem)
         return None
     groups = [
-        group._replace(manifests=tuple(marked(each, control_plane) for each in group.manifests))
+        group._replace(
+            manifests=tuple(
+                _with_live_claims(observed, marked(each, control_plane)) for each in group.manifests
+            )
+        )
         for group in native_groups(control_plane, inputs)
     ]
     network, rest = groups[0], groups[1:]
@@ -195,6 +199,15 @@ def _roll_out(
             # preflight). Its pod is scheduled meanwhile.
             if not (is_first and group.name == DATASTORE):
                 return
+
+
+def _with_live_claims(observed: Observed, manifest: Object) -> Object:
+    """A StatefulSet with the templates of claims that it has: the API server refuses any other."""
+    live = observed.objects.get(ref_of(manifest)) if manifest["kind"] == "StatefulSet" else None
+    templates = (live.value["spec"].get("volumeClaimTemplates") or []) if live is not None else []
+    if not templates:
+        return manifest
+    return {**manifest, "spec": {**manifest["spec"], "volumeClaimTemplates": templates}}
 
 
 def _put_to_sleep(builder: PlanBuilder, observed: Observed, groups: Sequence[Group]) -> None:

@@ -19,7 +19,8 @@ FILES_DIRECTORY = "/etc/kubernetes/files"
 """Where each Secret and ConfigMap of a pod is a directory of its name."""
 
 # Units of Kubernetes' quantities that memory is written in, and of Go's memory limits.
-_UNITS = {"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "k": 1000, "M": 10**6, "G": 10**9}
+_UNITS = {f"{prefix}i": 1 << 10 * (place + 1) for place, prefix in enumerate("KMGTPE")}
+_UNITS |= {prefix: 10 ** (3 * (place + 1)) for place, prefix in enumerate("kMGTPE")}
 # Of a container's limit, what the Go runtime may take; the rest of the process has the remainder.
 _RUNTIME_SHARE = 0.8
 

@@ -21,6 +21,7 @@ from tenant_operator.model.cluster_version import (
     SizeClass,
 )
 from tenant_operator.model.problem import SpecProblem
+from tenant_operator.model.quantities import canonical
 
 # AuthenticationConfiguration limits anonymous requests by path since 1.32; older than 1.33 nothing is tested.
 MIN_KUBERNETES = (1, 33, 0)
@@ -55,8 +56,10 @@ def release_of(cluster_version: ClusterVersion) -> Release | SpecProblem:
         version=version,
         etcd_version=_text(etcd_version) if etcd_version else "",
         images=spec.images,
-        datastore=spec.datastore,
-        classes=spec.classes,
+        datastore=msgspec.structs.replace(
+            spec.datastore, size=canonical(spec.datastore.size) or spec.datastore.size
+        ),
+        classes={name: _canonical(each) for name, each in spec.classes.items()},
         default_class=spec.default_class or DEFAULT_CLASS,
         upgrades_from=tuple(spec.upgrades_from),
         api_server_args=spec.api_server_args,
@@ -166,6 +169,7 @@ def _class_problems(spec: ClusterVersionSpec) -> Iterator[SpecProblem]:
             f"use one of {known}",
         )
     for name, size in spec.classes.items():
+        yield from _quantity_problems(name, size)
         if size.etcd.replicas not in _ETCD_REPLICAS:
             yield SpecProblem(
                 f"spec.classes.{name}.etcd.replicas",
@@ -173,6 +177,37 @@ def _class_problems(spec: ClusterVersionSpec) -> Iterator[SpecProblem]:
                 f"etcd with {size.etcd.replicas} members has no sound quorum",
                 "use 1 or 3",
             )
+
+
+def _quantity_problems(name: str, size: SizeClass) -> Iterator[SpecProblem]:
+    parts = (
+        ("apiServer", size.api_server),
+        ("controllerManager", size.controller_manager),
+        ("etcd", size.etcd),
+    )
+    for component, each in parts:
+        quantities = (
+            ("cpu", each.cpu),
+            ("memory", each.memory),
+            ("goMemoryLimit", each.go_memory_limit.removesuffix("B")),
+        )
+        for field, text in quantities:
+            found = canonical(text)
+            if text and (found is None or (field != "cpu" and found[-1] in "num")):
+                yield SpecProblem(
+                    f"spec.classes.{name}.{component}.{field}",
+                    "QuantityInvalid",
+                    f"{text[:80]!r} is not a quantity",
+                    "write it as 100m, 2 or 512Mi",
+                )
+
+
+def _canonical(size: SizeClass) -> SizeClass:
+    def of(each: ComponentSize) -> ComponentSize:
+        cpu, memory = canonical(each.cpu) or each.cpu, canonical(each.memory) or each.memory
+        return msgspec.structs.replace(each, cpu=cpu, memory=memory)
+
+    return SizeClass(of(size.api_server), of(size.controller_manager), of(size.etcd))
 
 
 def without_bundles(spec: ClusterVersionSpec) -> ClusterVersionSpec:

@@ -39,6 +39,7 @@ class DueReason(enum.StrEnum):
     SPEC = "SpecChanged"
     REQUESTED = "Requested"
     AGE = "Age"
+    NOT_YET_VALID = "NotYetValid"
 
 
 class AuthorityReason(enum.StrEnum):
@@ -83,6 +84,9 @@ def leaf_due(
         return DueReason.SPEC
     if request and notes.get(keys.ROTATION_TOKEN, "") != request:
         return DueReason.REQUESTED
+    if authority.not_before <= now < leaf.not_before:
+        # Issued while the clock was ahead. Where the authority is not valid yet either, it is behind now.
+        return DueReason.NOT_YET_VALID
     return DueReason.AGE if now >= due_at(leaf, authority) else None
 
 

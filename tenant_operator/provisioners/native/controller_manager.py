@@ -62,10 +62,15 @@ def deployment(control_plane: ControlPlane, inputs: ManifestInputs) -> Object:
                 containers=[_container(control_plane)],
                 volumes=[pods.files_volume(_FILES)],
                 grace_seconds=_GRACE_S,
-                digest=inputs.digests.get(_DIGEST, ""),
+                digest=_digest(inputs),
             ),
         },
     }
+
+
+def _digest(inputs: ManifestInputs) -> str:
+    """The kubeconfig's server is read once, its certificate again: an address restarts the program."""
+    return "-".join([inputs.digests.get(_DIGEST, ""), *inputs.service_addresses])
 
 
 _ROLLING: Object = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}

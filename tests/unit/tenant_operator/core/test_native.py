@@ -128,3 +128,48 @@ def test_a_store_that_started_never_starts_empty() -> None:
     world.run()
     config = world.objects[Ref("ConfigMap", key_of(world), "etcd-config")]
     assert config["data"] == {"initial-cluster-state": "existing", "members": "1"}
+
+
+@pytest.mark.parametrize("size", ["8Gi", "1Gi"])
+def test_templates_of_claims_never_change(size: str) -> None:
+    """The API server refuses it, and each step that follows would wait for it."""
+    world = world_of()
+    world.run()
+    store = Ref("StatefulSet", key_of(world), "etcd")
+    before = copy.deepcopy(world.objects[store]["spec"]["volumeClaimTemplates"])
+    world.version["spec"]["datastore"]["size"] = size
+    world.version["spec"]["datastore"]["storageClassName"] = "other"
+    world.run()
+    assert world.objects[store]["spec"]["volumeClaimTemplates"] == before
+
+
+def test_a_controller_manager_follows_the_service() -> None:
+    """It reads the server's address once."""
+    world = world_of()
+    world.run()
+    before = template(world, "Deployment", "controller-manager")
+    service = world.objects[Ref("Service", key_of(world), "apiserver-svc")]
+    service["spec"] |= {"clusterIP": "10.96.0.77", "clusterIPs": ["10.96.0.77"]}
+    world.run()
+    assert template(world, "Deployment", "controller-manager")["metadata"] != before["metadata"]
+
+
+@pytest.mark.parametrize(("given", "canonical"), [("1000m", "1"), ("0.5", "500m"), ("100m", "100m")])
+def test_quantities_are_written_as_they_are_kept(given: str, canonical: str) -> None:
+    world = world_of()
+    size = {"cpu": given, "memory": "1024Mi"}
+    world.version["spec"]["classes"]["small"] = {"apiServer": size}
+    world.run()
+    (container, *_) = template(world, "Deployment", "apiserver")["spec"]["containers"]
+    assert container["resources"]["requests"] == {"cpu": canonical, "memory": "1Gi"}
+
+
+@pytest.mark.parametrize("field", ["cpu", "memory", "goMemoryLimit"])
+@pytest.mark.parametrize("component", ["apiServer", "controllerManager", "etcd"])
+@pytest.mark.parametrize("text", ["1e9", "512Mi ", "much", "-1", "0"])
+def test_a_quantity_that_is_none_is_a_condition(component: str, field: str, text: str) -> None:
+    world = world_of()
+    world.version["spec"]["classes"]["small"] = {component: {field: text}}
+    (finding,) = world.plan().findings
+    assert finding.reason == "QuantityInvalid"
+    assert f"ClusterVersion v1.34: spec.classes.small.{component}.{field}" in finding.message

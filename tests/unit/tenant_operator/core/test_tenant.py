@@ -344,6 +344,33 @@ def test_kept_volumes_keep_what_opens_them() -> None:
     assert kept["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
 
 
+def test_a_store_goes_once_no_claim_belongs_to_it() -> None:
+    """`kubectl vc delete --keep-volumes` changes the volumes' policy and deletes at once."""
+    world = _deleted()
+    world.cluster["spec"]["volumes"] = "Retain"
+    key = world.cluster["status"]["clusterNamespace"]
+    store, claim = Ref("StatefulSet", key, "etcd"), Ref("PersistentVolumeClaim", key, "data-etcd-0")
+    live = world.objects[store]
+    owner = {"kind": "StatefulSet", "name": "etcd", "uid": live["metadata"]["uid"]}
+    metadata = {"name": claim.name, "namespace": key, "labels": live["metadata"]["labels"]}
+    made = {"apiVersion": "v1", "kind": claim.kind, "metadata": metadata | {"ownerReferences": [owner]}}
+    world.carry_out(Apply(made))
+    for _ in range(10):
+        plan = world.plan()
+        for step in plan.steps:
+            world.carry_out(step)
+        world.finish(plan)
+    assert world.objects[store]["spec"]["persistentVolumeClaimRetentionPolicy"] == {
+        "whenDeleted": "Retain",
+        "whenScaled": "Retain",
+    }
+    # What its controller does then.
+    del world.objects[claim]["metadata"]["ownerReferences"]
+    world.run()
+    assert store not in world.objects
+    assert claim in world.objects
+
+
 def test_a_namespace_is_kept_before_its_tenant_is_gone() -> None:
     """vc-syncer collects a root namespace whose VirtualCluster it does not see."""
     world = _deleted(volumes="Retain")

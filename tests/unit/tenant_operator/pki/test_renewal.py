@@ -62,7 +62,18 @@ def time_of(seconds: float) -> str:
         (SECRET, "spec", AUTHORITY, NOW + 243 * DAY, "", None),
         (SECRET, "spec", AUTHORITY, NOW + 244 * DAY, "", DueReason.AGE),
         (SECRET, "spec", AUTHORITY, NOW + 400 * DAY, "", DueReason.AGE),
+        # Of a clock that is far behind nothing is issued; of one that was ahead, all.
         (SECRET, "spec", AUTHORITY, NOW - 400 * DAY, "", None),
+        (
+            secret(
+                certificates={"tls.crt": CertificateFacts(NOW + DAY, NOW + 366 * DAY, "c" * 64, "cc", "aa")}
+            ),
+            "spec",
+            AUTHORITY,
+            NOW,
+            "",
+            DueReason.NOT_YET_VALID,
+        ),
     ],
 )
 def test_a_leaf_is_due(
