@@ -10,6 +10,7 @@ from tenant_operator.core import credentials
 from tenant_operator.core.conditions import ConditionType, Finding, fails
 from tenant_operator.core.observed import Observed
 from tenant_operator.core.plan import PlanBuilder, Settings
+from tenant_operator.core.probes import ServerPodsProbe
 from tenant_operator.core.steps import ClaimNamespace, PatchCluster
 from tenant_operator.core.versions import marked
 from tenant_operator.core.workloads import Readiness, readiness_of
@@ -27,6 +28,9 @@ from tenant_operator.provisioners.native.manifests import groups as native_group
 from tenant_operator.provisioners.port import Group
 
 _WORKLOADS = ("Deployment", "StatefulSet")
+_AWAITED_S = 1.0
+# A probe's result is used by the plans that follow it, and not when the tenant sleeps again another day.
+_KNOWN_S = 10.0
 
 
 def claim(builder: PlanBuilder, observed: Observed, control_plane: ControlPlane) -> bool:
@@ -150,7 +154,7 @@ def stages(
         builder.wait(f"cluster IP of Service {control_plane.key}/{names.API_SERVER_SERVICE}")
         return None
     if control_plane.is_asleep:
-        _put_to_sleep(builder, observed, rest)
+        _put_to_sleep(builder, observed, control_plane, rest)
         return None
     # What fell due while it slept is done before a pod starts.
     if missing := _missing_credential(observed, control_plane, datastore):
@@ -210,9 +214,14 @@ def _with_live_claims(observed: Observed, manifest: Object) -> Object:
     return {**manifest, "spec": {**manifest["spec"], "volumeClaimTemplates": templates}}
 
 
-def _put_to_sleep(builder: PlanBuilder, observed: Observed, groups: Sequence[Group]) -> None:
+def _put_to_sleep(
+    builder: PlanBuilder, observed: Observed, control_plane: ControlPlane, groups: Sequence[Group]
+) -> None:
     """End the pods, the store's last: the API server may have requests under way."""
     for group in reversed(groups):
+        runs = [each for each in _readiness(observed, group.manifests) if each.desired]
+        if group.name == DATASTORE and runs and not _await_servers(builder, observed, control_plane):
+            return
         # One that was created asleep has no workload yet, and its keys are made before the first.
         apply_all(
             builder,
@@ -227,6 +236,20 @@ def _put_to_sleep(builder: PlanBuilder, observed: Observed, groups: Sequence[Gro
 
 def _is_workload(manifest: Object) -> bool:
     return manifest["kind"] in _WORKLOADS
+
+
+def _await_servers(builder: PlanBuilder, observed: Observed, control_plane: ControlPlane) -> bool:
+    """Ask for the pods of the API server that are left: without its store one takes most of a minute to end.
+
+    Returns whether the last one has ended."""
+    probe = ServerPodsProbe(control_plane.key)
+    found = observed.probes.get(probe.name)
+    if found is not None and found.is_ok and observed.now_s - found.at < _KNOWN_S:
+        return True
+    builder.probes.append(probe)
+    builder.look_again(_AWAITED_S)
+    builder.wait(f"end of Pod {control_plane.key}/{found.detail}" if found else "list of API server pods")
+    return False
 
 
 def _readiness(observed: Observed, manifests: tuple[Object, ...]) -> list[Readiness]:

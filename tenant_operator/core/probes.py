@@ -95,6 +95,24 @@ class RotationProbe(msgspec.Struct, frozen=True):
         return f"rotation/{self.what}"
 
 
+class ServerPodsProbe(msgspec.Struct, frozen=True):
+    """Whether no pod of the tenant's API server is left: the status of a Deployment counts none that is
+    ending."""
+
+    key: str
+
+    @property
+    def name(self) -> str:
+        return "server-pods"
+
+
 TenantProbe = (
-    ReadyzProbe | SyncerProbe | NodesProbe | NamespacesProbe | SourceProbe | JobLogProbe | RotationProbe
+    ReadyzProbe
+    | SyncerProbe
+    | NodesProbe
+    | NamespacesProbe
+    | SourceProbe
+    | JobLogProbe
+    | RotationProbe
+    | ServerPodsProbe
 )

@@ -10,7 +10,7 @@ import msgspec
 from daemonkit.kube.client import ApiClient, ApiError, UnreachableError
 from daemonkit.kube.credentials import CredentialsError
 from daemonkit.kube.kubeconfig import Access
-from daemonkit.kube.resources import ListMeta, MetadataOnly
+from daemonkit.kube.resources import PODS, ListMeta, MetadataOnly
 from tenancy import keys
 from tenant_operator.core.observed import ProbeResult
 from tenant_operator.core.probes import (
@@ -19,6 +19,7 @@ from tenant_operator.core.probes import (
     NodesProbe,
     ReadyzProbe,
     RotationProbe,
+    ServerPodsProbe,
     SourceProbe,
     SyncerProbe,
     TenantProbe,
@@ -29,6 +30,7 @@ from tenant_operator.edge.node_trust import internal_address
 from tenant_operator.edge.requests import SuperClusterWriter
 from tenant_operator.edge.rotation_probe import RotationProber
 from tenant_operator.edge.surroundings import OperatorSurroundings
+from tenant_operator.model import names
 from tenant_operator.model.objects import Object, Ref
 
 # Of one probe as a whole: what does not answer by then does not serve.
@@ -80,6 +82,8 @@ class Prober:
                         return await job_log(self._client, probe, now)
                     case RotationProbe():
                         return await self._rotations.ask(probe, now)
+                    case ServerPodsProbe():
+                        return await self._server_pods(probe, now)
                     case SourceProbe():
                         return await ask_source(
                             self._super, self._client.server, self._outside.open_tenant, probe, now
@@ -135,6 +139,13 @@ class Prober:
             token = page.metadata.continue_
             if not token:
                 return ProbeResult(is_ok=not found, at=now, detail="", facts=found)
+
+    async def _server_pods(self, probe: ServerPodsProbe, now: float) -> ProbeResult:
+        params = {"labelSelector": f"{names.COMPONENT}={names.API_SERVER}", "limit": "10"}
+        body = await self._client.request("GET", PODS.path(probe.key), params, limit_bytes=_MAX_LIST_BYTES)
+        listed: Object = msgspec.json.decode(body)
+        left = sorted(each["metadata"]["name"] for each in listed.get("items") or ())
+        return ProbeResult(is_ok=not left, at=now, detail=" ".join(left))
 
     async def _listed_nodes(self) -> dict[str, str]:
         """The addresses of nodes by their names, not older than a minute."""

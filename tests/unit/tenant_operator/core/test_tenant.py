@@ -227,6 +227,24 @@ def test_sleeping_tenant_has_no_pod_and_wakes() -> None:
     assert "sleep" not in world.cluster["status"] or not world.cluster["status"]["sleep"]
 
 
+def test_store_sleeps_after_the_last_server() -> None:
+    """A Deployment counts no pod that is ending, which writes to the store until it has ended."""
+    world = made()
+    world.cluster["metadata"].setdefault("annotations", {})["vcnode.io/sleep-requested-at"] = (
+        "2027-01-15T07:00:00Z"
+    )
+    world.server_pods = "apiserver-1"
+    world.run()
+    key = world.cluster["status"]["clusterNamespace"]
+    store = Ref("StatefulSet", key, "etcd")
+    assert world.objects[Ref("Deployment", key, "apiserver")]["spec"]["replicas"] == 0
+    assert world.objects[store]["spec"]["replicas"] == 1
+    assert world.plan().waits_for == f"end of Pod {key}/apiserver-1"
+    world.server_pods = ""
+    world.run()
+    assert world.objects[store]["spec"]["replicas"] == 0
+
+
 def _deleted(*, volumes: str = "Delete") -> FakeWorld:
     world = FakeWorld(virtual_cluster(volumes=volumes))
     world.run()

@@ -18,7 +18,13 @@ from tenant_operator.core import rotations
 from tenant_operator.core.live import LiveObject
 from tenant_operator.core.observed import Observed, ProbeResult
 from tenant_operator.core.plan import Settings, TenantPlan
-from tenant_operator.core.probes import JobLogProbe, NamespacesProbe, RotationProbe, SourceProbe
+from tenant_operator.core.probes import (
+    JobLogProbe,
+    NamespacesProbe,
+    RotationProbe,
+    ServerPodsProbe,
+    SourceProbe,
+)
 from tenant_operator.core.status import status_after, status_patch
 from tenant_operator.core.steps import (
     AddEncryptionKeys,
@@ -75,6 +81,7 @@ class FakeWorld:
     probes: dict[str, ProbeResult] = field(default_factory=dict)
     settings: Settings = SETTINGS
     super_namespaces: dict[str, str] = field(default_factory=dict)
+    server_pods: str = ""
     writes: int = 0
     pass_problems: tuple[str, ...] = ()
     source: ProbeResult | None = None
@@ -143,6 +150,11 @@ class FakeWorld:
                 facts = {rotations.VERSION: probe.version, rotations.ASKED: rotations.encode(asked)}
                 news |= before is None or before.facts != facts
                 self.probes[probe.name] = ProbeResult(is_ok=True, at=self.now_s, facts=facts)
+                continue
+            if isinstance(probe, ServerPodsProbe):
+                left = self.server_pods
+                news |= before is None or before.is_ok == bool(left)
+                self.probes[probe.name] = ProbeResult(is_ok=not left, at=self.now_s, detail=left)
                 continue
             facts = dict(self.super_namespaces) if isinstance(probe, NamespacesProbe) else {}
             news |= before is None or not before.is_ok or before.facts != facts
