@@ -8,12 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.k8s.operator import daemon
+from tests.k8s.operator import daemon, releases, running_pods, tenants
 from tests.k8s.operator import ground as preparing
 from tests.k8s.operator.daemon import OperatorDaemon
 from tests.k8s.operator.ground import OperatorGround
+from tests.k8s.operator.tenants import OperatedTenant
 from tests.k8s.syncer.cluster import SyncedRing
+from tests.k8s.syncer.daemon import SyncerDaemon
 
+# As the class `small` has it.
+_SMALL_API_SERVER = {"cpu": "100m", "memory": "320Mi", "goGC": 40, "goMemoryLimit": "200MiB"}
 FIGURES = pytest.StashKey[list[str]]()
 
 
@@ -44,6 +48,27 @@ def operator(ground: OperatorGround) -> Iterator[OperatorDaemon]:
         yield made
     finally:
         made.stop()
+
+
+@pytest.fixture(scope="session")
+def residents(
+    ground: OperatorGround, syncer: SyncerDaemon, operator: OperatorDaemon
+) -> tuple[OperatedTenant, OperatedTenant]:
+    """Two tenants with pods that stay for all files. The second one has two API servers."""
+    classes = {
+        name: {"apiServer": {**_SMALL_API_SERVER, "replicas": replicas}}
+        for name, replicas in (("single", 1), ("twin", 2))
+    }
+    version = tenants.cluster_version("resident", releases.CURRENT, defaultClass="single", classes=classes)
+    tenants.apply(ground, version)
+    made = (
+        tenants.create(ground, operator, "red", clusterVersionName="resident"),
+        tenants.create(ground, operator, "yellow", **{"clusterVersionName": "resident", "class": "twin"}),
+    )
+    for each in made:
+        each.wait_condition(tenants.READY)
+        running_pods.start(each)
+    return made
 
 
 @pytest.fixture(scope="session")

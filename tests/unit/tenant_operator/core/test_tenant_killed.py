@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tenant_operator.model.objects import Object
+from tenant_operator.model.objects import Object, Ref
 from tests.unit.tenant_operator.core.worlds import FakeWorld, virtual_cluster
 
 
@@ -157,3 +157,14 @@ def test_killed_operator_ends_in_the_same_state(name: str, most: int) -> None:
 def test_each_scenario_changes_the_tenant(name: str) -> None:
     """A scenario that does nothing would be passed by any operator."""
     assert _end(_settled(SCENARIOS[name][0])) != _undisturbed(name)[1]
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_service_account_keys_outlive_every_change(name: str) -> None:
+    """Another key would end every token: upstream made one with each retry and each upgrade."""
+    before = _settled(())
+    world = _begun(name)
+    world.run()
+    for secret in ("service-account-keys", "encryption-config", "cluster-ca"):
+        ref = Ref("Secret", before.cluster["status"]["clusterNamespace"], secret)
+        assert world.objects[ref]["data"] == before.objects[ref]["data"]
