@@ -3,11 +3,18 @@
 
 from collections.abc import Sequence
 
+from daemonkit.backoff import backoff_s
 from tenant_operator.core.conditions import ConditionStatus, ConditionType, Finding, fails, holds, unknown
 from tenant_operator.core.observed import Observed, ProbeResult
 from tenant_operator.core.workloads import Readiness
 from tenant_operator.model.control_plane import ControlPlane
 from tenant_operator.model.virtual_cluster import Condition
+
+# A part that starts is asked so often without a longer wait: somebody waits for it.
+FIRST_TRIES = 8
+LONGEST_RETRY_S = 300.0
+
+NOT_ASKED = "NotAsked"
 
 # Reasons of vc-syncer's conditions by which a tenant is not synced.
 _SYNCER_PROBLEMS = frozenset(
@@ -86,6 +93,20 @@ def ready(findings: Sequence[Finding]) -> Finding:
 
 
 def is_due(observed: Observed, name: str, age_s: float, retry_s: float) -> bool:
-    """Whether a probe is to be asked again: after `age_s`, or `retry_s` if it was not ok."""
+    """Whether a probe is to be asked now."""
+    return due_in_s(observed, name, age_s, retry_s) == 0.0
+
+
+def due_in_s(
+    observed: Observed, name: str, age_s: float, retry_s: float, longest_s: float = LONGEST_RETRY_S
+) -> float:
+    """When a probe is to be asked again: `age_s` after it was ok; otherwise after `retry_s`, and later each
+    time once it was not ok for long."""
     found = observed.probes.get(name)
-    return found is None or observed.now_s - found.at >= (age_s if found.is_ok else retry_s)
+    if found is None:
+        return 0.0
+    late = max(found.failures - FIRST_TRIES, 0) + 1
+    wait_s = age_s if found.is_ok else backoff_s(late, first_s=retry_s, longest_s=longest_s)
+    elapsed_s = observed.now_s - found.at
+    # An answer from a time that is still to come: the clock went back.
+    return wait_s - elapsed_s if 0 <= elapsed_s < wait_s else 0.0

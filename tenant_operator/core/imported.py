@@ -85,8 +85,9 @@ def _ask(
         and availability.is_due(observed, "syncer", _SETTLED_S, _AWAITED_S)
     ):
         builder.probes.append(SyncerProbe(default, control_plane.uid))
-    asked = [observed.probes.get(name) for name in ("import", "syncer")]
-    builder.look_again(_SETTLED_S if all(each is not None and each.is_ok for each in asked) else _AWAITED_S)
+    for name in (probe.name, "syncer") if is_running else (probe.name,):
+        due_in_s = availability.due_in_s(observed, name, _SETTLED_S, _AWAITED_S)
+        builder.look_again(due_in_s or _SETTLED_S)
 
 
 def _settle(

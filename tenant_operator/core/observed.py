@@ -21,12 +21,16 @@ class Failed(msgspec.Struct, frozen=True):
 
 
 class ProbeResult(msgspec.Struct, frozen=True):
-    """What a probe found at `at` (seconds since 1970). `detail` is a sentence for people."""
+    """What a probe found at `at` (seconds since 1970). `detail` is a sentence for people.
+
+    `failures`: so many times in a row it found the same, and that is not well.
+    """
 
     is_ok: bool
     at: float
     detail: str = ""
     facts: Mapping[str, str] = {}
+    failures: int = 0
 
 
 class Observed(msgspec.Struct, frozen=True):

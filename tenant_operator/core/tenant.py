@@ -39,8 +39,8 @@ from tenant_operator.pki.catalog import server_url
 from tenant_operator.pki.plan import ALL_CERTIFICATES
 
 # Of a tenant that is well, what no watch shows is asked so often. vc-syncer's namespace stays, and what goes
-# wrong after it vc-syncer reports itself. A thousand tenants are 0.3 questions a second to vn-agents.
-_NODES_S, _SYNCER_S = 3600.0, 6 * 3600.0
+# wrong after it vc-syncer reports itself. The super cluster has less than two requests an hour for a tenant.
+_NODES_S, _SYNCER_S = 5400.0, 6 * 3600.0
 # What is refused because of another VirtualCluster is seen again when that has ended. It costs no request.
 _REFUSED_S = 30.0
 # While something is awaited.
@@ -246,24 +246,19 @@ def _ask(
 ) -> None:
     """Ask what no watch shows."""
     authority = observed.live("Secret", control_plane.key, names.CLUSTER_CA)
-    desired: list[ReadyzProbe | SyncerProbe | NodesProbe] = []
+    desired: list[tuple[ReadyzProbe | SyncerProbe | NodesProbe, float]] = []
     if authority is not None and not is_running:
-        desired.append(ReadyzProbe(endpoint, authority.certificates["tls.crt"]))
+        desired.append((ReadyzProbe(endpoint, authority.certificates["tls.crt"]), _NODES_S))
     if is_running:
         default = tenancy_names.super_namespace(control_plane.key, "default")
         if isinstance(default, str):
-            desired.append(SyncerProbe(default, control_plane.uid))
-        desired.append(
-            NodesProbe(
-                Ref("Secret", control_plane.key, names.API_SERVER_KUBELET_CLIENT),
-                settings.vn_agent_port,
-                settings.vn_agent_authority_pem,
-            )
-        )
-    for each in desired:
-        settled_s = _SYNCER_S if isinstance(each, SyncerProbe) else _NODES_S
-        if availability.is_due(observed, each.name, settled_s, _AWAITED_S):
+            desired.append((SyncerProbe(default, control_plane.uid), _SYNCER_S))
+        client = Ref("Secret", control_plane.key, names.API_SERVER_KUBELET_CLIENT)
+        nodes = NodesProbe(client, settings.vn_agent_port, settings.vn_agent_authority_pem)
+        desired.append((nodes, _NODES_S))
+    for each, age_s in desired:
+        due_in_s = availability.due_in_s(observed, each.name, age_s, _AWAITED_S)
+        if due_in_s == 0.0:
             builder.probes.append(each)
-        found = observed.probes.get(each.name)
-        is_well = found is not None and found.is_ok
-        builder.look_again(settled_s if is_well else _AWAITED_S)
+        # The answer to one that is asked now has it planned again.
+        builder.look_again(due_in_s or age_s)

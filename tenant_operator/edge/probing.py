@@ -26,7 +26,7 @@ from tenant_operator.core.probes import (
 )
 from tenant_operator.edge.imported_probe import ask_source
 from tenant_operator.edge.job_log import job_log
-from tenant_operator.edge.node_trust import internal_address
+from tenant_operator.edge.ready_nodes import ReadyNodes
 from tenant_operator.edge.requests import SuperClusterWriter
 from tenant_operator.edge.rotation_probe import RotationProber
 from tenant_operator.edge.surroundings import OperatorSurroundings
@@ -39,8 +39,6 @@ TIMEOUT_S = 5.0
 ROTATION_TIMEOUT_S = 30.0
 # Of the nodes, so many are asked at a time: with thousands of them it is a sample.
 MAX_NODES = 16
-# One list serves all tenants that ask about then. After a node that was silent it is read again.
-NODES_AGE_S = 60.0
 _MAX_LIST_BYTES = 8 << 20
 
 
@@ -58,10 +56,8 @@ class Prober:
         self._super = super_cluster
         self._client = client
         self._outside = outside
+        self._nodes_of_all = ReadyNodes(client, outside.monotonic)
         self._rotations = RotationProber(super_cluster, client, outside.open_tenant)
-        self._listing = asyncio.Lock()
-        self._nodes: dict[str, str] = {}
-        self._nodes_at = -NODES_AGE_S
 
     async def run(self, probe: TenantProbe) -> ProbeResult:
         """Ask once. What fails is a result."""
@@ -75,7 +71,7 @@ class Prober:
                     case SyncerProbe():
                         return await self._syncer(probe, now)
                     case NodesProbe():
-                        return await self._ask_nodes(probe, now)
+                        return await self._nodes(probe, now)
                     case NamespacesProbe():
                         return await self._namespaces(probe, now)
                     case JobLogProbe():
@@ -147,25 +143,19 @@ class Prober:
         left = sorted(each["metadata"]["name"] for each in listed.get("items") or ())
         return ProbeResult(is_ok=not left, at=now, detail=" ".join(left))
 
-    async def _listed_nodes(self) -> dict[str, str]:
-        """The addresses of nodes by their names, not older than a minute."""
-        async with self._listing:
-            if not self._nodes or self._outside.monotonic() - self._nodes_at >= NODES_AGE_S:
-                body = await self._client.request(
-                    "GET", "/api/v1/nodes", {"limit": str(MAX_NODES)}, limit_bytes=_MAX_LIST_BYTES
-                )
-                listed: Object = msgspec.json.decode(body)
-                self._nodes = dict(filter(None, map(internal_address, listed.get("items") or ())))
-                self._nodes_at = self._outside.monotonic()
-            return self._nodes
+    async def _sample(self) -> dict[str, str]:
+        """Addresses of nodes, others each time: the first ones may all be without a vn-agent."""
+        known = await self._nodes_of_all.addresses()
+        drawn = sorted((self._outside.jitter(), name) for name in sorted(known))
+        return {name: known[name] for _, name in drawn[:MAX_NODES]}
 
-    async def _ask_nodes(self, probe: NodesProbe, now: float) -> ProbeResult:
+    async def _nodes(self, probe: NodesProbe, now: float) -> ProbeResult:
         secret = await self._super.get(probe.client)
         if secret is None:
             return ProbeResult(is_ok=False, at=now, detail=f"{probe.client} does not exist")
         pair = secret["data"]
         certificate, key = (base64.b64decode(pair[name]) for name in ("tls.crt", "tls.key"))
-        nodes = await self._listed_nodes()
+        nodes = await self._sample()
 
         async def ask(name: str, address: str) -> tuple[str, str]:
             host = f"[{address}]" if ":" in address else address
@@ -181,12 +171,14 @@ class Prober:
         silent = sorted(name for name, answer in answers.items() if answer)
         facts = {"asked": str(len(answers)), "serving": str(len(answers) - len(silent))}
         if not answers:
-            return ProbeResult(is_ok=False, at=now, detail="the super cluster has no node", facts=facts)
+            return ProbeResult(
+                is_ok=False, at=now, detail="the super cluster has no node that is ready", facts=facts
+            )
         if not silent:
             return ProbeResult(
                 is_ok=True, at=now, detail=f"vn-agents of {len(answers)} nodes serve it", facts=facts
             )
-        self._nodes = {}
+        self._nodes_of_all.forget()
         first = silent[0]
         detail = f"vn-agent of node {first} does not serve it: {answers[first]}"
         return ProbeResult(is_ok=len(silent) < len(answers), at=now, detail=detail, facts=facts)

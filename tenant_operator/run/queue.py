@@ -53,7 +53,10 @@ class ReconcileQueue:
             self.add(key)
 
     def add_after(self, key: Key, delay_s: float) -> None:
-        """Have it reconciled after this time, or earlier where an earlier time is known."""
+        """Have it reconciled after this time, or earlier where an earlier time is known; while a step of it
+        fails, with the next try."""
+        if key in self._failures and key not in self._running:
+            return
         at = self._clock() + delay_s
         if at < self._due.get(key, float("inf")):
             self._set_due(key, at)

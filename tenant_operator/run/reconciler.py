@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reconciles one VirtualCluster: observes, plans, has the steps carried out, and writes the status."""
 
-import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -12,21 +11,26 @@ from daemonkit.kube.resources import Key, is_older
 from tenant_operator.core.observed import Failed, Observed, ProbeResult
 from tenant_operator.core.plan import Settings, TenantPlan
 from tenant_operator.core.status import status_after, status_patch
+from tenant_operator.core.steps import OperatorStep, SettleDefaults
 from tenant_operator.core.tenant import plan
 from tenant_operator.core.transitions import Transition, deleted, transitions
 from tenant_operator.edge.caches import SuperClusterCaches
 from tenant_operator.edge.executor import Executor
-from tenant_operator.edge.probing import Prober
 from tenant_operator.edge.requests import SuperClusterWriter
 from tenant_operator.edge.surroundings import OperatorSurroundings
 from tenant_operator.life.requests import time_of
 from tenant_operator.metrics import OperatorMetrics
 from tenant_operator.model.objects import Ref
 from tenant_operator.model.virtual_cluster import VirtualCluster
+from tenant_operator.run.probe_queue import ProbeQueue
 from tenant_operator.run.queue import ReconcileQueue
 
 # A watch shows a write within milliseconds. Without its event the next plan is made all the same.
 OBSERVE_S = 5.0
+# Of the workers, so many may wait for API servers of tenants.
+MAX_IN_TENANTS = 4
+# Another one looks by then whether one of them is free.
+OTHERS_S = 1.0
 
 _log = logs.get(__name__)
 
@@ -54,7 +58,7 @@ class Reconciler:
         caches: SuperClusterCaches,
         super_cluster: SuperClusterWriter,
         executor: Executor,
-        prober: Prober,
+        probes: ProbeQueue,
         queue: ReconcileQueue,
         metrics: OperatorMetrics,
         outside: OperatorSurroundings,
@@ -63,10 +67,11 @@ class Reconciler:
         self._caches = caches
         self._super = super_cluster
         self._executor = executor
-        self._prober = prober
+        self._probes = probes
         self._queue = queue
         self._metrics = metrics
         self._outside = outside
+        self._in_tenants = 0
         self.states: dict[str, ReconcileState] = {}
         """By the UID of the VirtualCluster."""
 
@@ -128,23 +133,38 @@ class Reconciler:
         observed = self._observed(cluster, state)
         made = plan(observed, self._settings)
         state.waits_for = made.waits_for
-        failures, versions = await self._executor.carry_out(observed, made.steps)
+        failures, versions, is_cut = await self._carry_out(observed, made.steps)
         state.failures = failures
         state.unseen.update(versions)
         state.unseen_since = self._outside.monotonic()
         if not failures:
             self._report(observed, deleted(made))
         is_written = await self._write_status(key, observed, made, failures)
-        has_news = await self._probe(made, state)
+        self._probes.ask(state.uid, key, made.probes, state.probes)
         self._metrics.reconciles.labels(
             "failed" if failures else "waiting" if made.steps or made.waits_for else "settled"
         ).inc()
         has_failed = bool(failures) or not is_written
-        if has_news:
-            self._queue.add_behind_backoff(key)
+        if is_cut:
+            self._queue.add_after(key, OTHERS_S)
         elif made.check_again_s is not None and not has_failed:
             self._queue.add_after(key, made.check_again_s)
         return has_failed
+
+    async def _carry_out(
+        self, observed: Observed, steps: Sequence[OperatorStep]
+    ) -> tuple[tuple[Failed, ...], dict[Ref, str], bool]:
+        """As the executor does, and whether the steps in the tenant are left for later: its API server may be
+        as slow as the tenant likes, and some workers are always free of all tenants."""
+        inside = next((at for at, step in enumerate(steps) if isinstance(step, SettleDefaults)), None)
+        is_cut = inside is not None and self._in_tenants >= MAX_IN_TENANTS
+        if inside is None or is_cut:
+            return *await self._executor.carry_out(observed, steps[:inside]), is_cut
+        self._in_tenants += 1
+        try:
+            return *await self._executor.carry_out(observed, steps), False
+        finally:
+            self._in_tenants -= 1
 
     def _observed(self, cluster: VirtualCluster, state: ReconcileState) -> Observed:
         source = cluster.spec.restore_from
@@ -173,18 +193,6 @@ class Reconciler:
             live = self._caches.of(state.uid).get(ref)
             if live is not None and not is_older(live.metadata.resource_version, version):
                 del state.unseen[ref]
-
-    async def _probe(self, made: TenantPlan, state: ReconcileState) -> bool:
-        """Ask what the plan wants to know. Returns whether an answer differs from the last one."""
-        if not made.probes:
-            return False
-        results = await asyncio.gather(*map(self._prober.run, made.probes))
-        has_news = False
-        for probe, result in zip(made.probes, results, strict=True):
-            before = state.probes.get(probe.name)
-            has_news |= before is None or before.is_ok != result.is_ok or before.facts != result.facts
-            state.probes[probe.name] = result
-        return has_news
 
     async def _write_status(
         self, key: Key, observed: Observed, made: TenantPlan, failures: tuple[Failed, ...]

@@ -27,6 +27,7 @@ from tenant_operator.election.leader import Leader
 from tenant_operator.metrics import OperatorMetrics
 from tenant_operator.model.objects import OPERATOR
 from tenant_operator.model.virtual_cluster import VirtualCluster
+from tenant_operator.run.probe_queue import ProbeQueue
 from tenant_operator.run.queue import ReconcileQueue
 from tenant_operator.run.reconciler import Reconciler
 from tenant_operator.run.report import OperatorReport
@@ -73,12 +74,14 @@ class OperatorService:
             return GatedClient(outside.open_tenant(access), self._may_write)
 
         super_cluster = SuperClusterWriter(gated)
+        prober = Prober(super_cluster, gated, msgspec.structs.replace(outside, open_tenant=open_tenant))
+        self._probes = ProbeQueue(prober, self._queue)
         self._reconciler = Reconciler(
             settings_of(config),
             self._caches,
             super_cluster,
             Executor(super_cluster, self._metrics, outside.wall, open_tenant),
-            Prober(super_cluster, gated, msgspec.structs.replace(outside, open_tenant=open_tenant)),
+            self._probes,
             self._queue,
             self._metrics,
             outside,
@@ -140,6 +143,7 @@ class OperatorService:
 
     async def _start_workers(self) -> None:
         """Reconcile from now on, all of them first: another process may have stopped half-way."""
+        self._probes.start()
         self._workers = Tasks("reconcilers", on_failure=self._worker_failed)
         for number in range(WORKERS):
             self._workers.spawn(self._work(), f"worker {number}")
@@ -153,6 +157,7 @@ class OperatorService:
     async def _stop_workers(self) -> None:
         """End requests under way: after that nothing is written."""
         await self._workers.close(STOP_S)
+        await self._probes.close(STOP_S)
         self._reconciler.forget_all()
 
     async def _work(self) -> None:

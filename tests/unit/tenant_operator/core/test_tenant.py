@@ -69,7 +69,7 @@ def test_silent_nodes_are_seen_after_a_restart() -> None:
     assert json.dumps(world.cluster) == before
 
 
-def test_idle_tenant_is_asked_about_once_an_hour() -> None:
+def test_idle_tenant_is_asked_about_every_90_minutes() -> None:
     """All that is asked of a tenant in a day that is well. Credentials of a day are renewed meanwhile."""
     world, asked = made(), []
     end_s = world.now_s + 12 * 3600.0
@@ -79,7 +79,7 @@ def test_idle_tenant_is_asked_about_once_an_hour() -> None:
         world.finish(plan)
         assert plan.check_again_s is not None
         world.now_s += max(plan.check_again_s, 1.0)
-    assert (asked.count("nodes"), asked.count("syncer")) == (11, 1)
+    assert (asked.count("nodes"), asked.count("syncer")) == (7, 1)
 
 
 def test_all_objects_have_their_owner() -> None:

@@ -12,7 +12,8 @@ from devkit.kube.in_process import InProcessClient
 from devkit.kube.storage import Storage
 from tenant_operator.core.observed import ProbeResult
 from tenant_operator.core.probes import NodesProbe
-from tenant_operator.edge.probing import NODES_AGE_S, Prober
+from tenant_operator.edge.probing import MAX_NODES, Prober
+from tenant_operator.edge.ready_nodes import FRESH_S
 from tenant_operator.edge.requests import SuperClusterWriter
 from tenant_operator.edge.surroundings import OperatorSurroundings
 from tenant_operator.edge.write_gate import GatedClient
@@ -48,7 +49,8 @@ class NodesWorld:
     def add_node(self, name: str, address: str) -> None:
         made = self.cluster.create(NODES, {"metadata": {"name": name}})
         addresses = [{"type": "InternalIP", "address": address}]
-        self.cluster.update(NODES, made | {"status": {"addresses": addresses}}, "status")
+        status = {"addresses": addresses, "conditions": [{"type": "Ready", "status": "True"}]}
+        self.cluster.update(NODES, made | {"status": status}, "status")
 
     async def probe(self) -> ProbeResult:
         return await self._prober.run(PROBE)
@@ -63,7 +65,7 @@ class NodesWorld:
 
 async def test_a_cluster_without_nodes_serves_nobody() -> None:
     world = NodesWorld()
-    assert (await world.probe()).detail == "the super cluster has no node"
+    assert (await world.probe()).detail == "the super cluster has no node that is ready"
     world.add_node("n1", "192.0.2.1")
     found = await world.probe()
     assert (found.is_ok, found.detail) == (True, "vn-agents of 1 nodes serve it")
@@ -74,13 +76,13 @@ async def test_one_list_of_nodes_serves_all_that_ask_about_then() -> None:
     world = NodesWorld()
     world.add_node("n1", "192.0.2.1")
     requests = []
-    for now_s in (0.0, 1.0, NODES_AGE_S - 1.0, NODES_AGE_S):
+    for now_s in (0.0, 1.0, FRESH_S - 1.0, FRESH_S):
         world.now_s, before = now_s, world.client.requests
         await world.probe()
         requests.append(world.client.requests - before)
     # The Secret of the client each time, which is not kept.
     assert requests == [2, 1, 1, 2]
-    world.now_s, before = 10 * NODES_AGE_S, world.client.requests
+    world.now_s, before = 10 * FRESH_S, world.client.requests
     await asyncio.gather(*(world.probe() for _ in range(5)))
     assert world.client.requests - before == 6
 
@@ -104,3 +106,14 @@ async def test_a_client_that_is_missing_is_named() -> None:
     world = NodesWorld()
     world.cluster.delete(SECRETS, "default", "client")
     assert (await world.probe()).detail == "Secret default/client does not exist"
+
+
+async def test_each_node_is_asked_some_time() -> None:
+    """The first ones by name may all be without a vn-agent."""
+    world = NodesWorld()
+    for number in range(40):
+        world.add_node(f"n{number:02}", f"192.0.2.{number}")
+    for _ in range(50):
+        await world.probe()
+    assert len(set(world.asked)) > 2 * MAX_NODES
+    assert len(world.asked) == 50 * MAX_NODES

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -16,7 +18,10 @@ from daemonkit.kube.kubeconfig import Access
 from daemonkit.kube.resources import Key, Status
 from daemonkit.tasks import Tasks
 from tenant_operator.core.observed import ProbeResult
-from tenant_operator.core.steps import Apply
+from tenant_operator.core.plan import Settings
+from tenant_operator.core.steps import Apply, SettleDefaults
+from tenant_operator.defaults.desired import builtin_files
+from tenant_operator.edge.builtin_manifests import builtin_manifests
 from tenant_operator.edge.executor import Executor
 from tenant_operator.edge.surroundings import OperatorSurroundings
 from tenant_operator.edge.write_gate import GatedClient
@@ -24,8 +29,9 @@ from tenant_operator.metrics import OperatorMetrics
 from tenant_operator.model.cluster_version import ClusterVersion
 from tenant_operator.model.objects import Object, Ref, ref_of
 from tenant_operator.model.virtual_cluster import VirtualCluster
+from tenant_operator.run.probe_queue import ProbeQueue
 from tenant_operator.run.queue import ReconcileQueue
-from tenant_operator.run.reconciler import Reconciler
+from tenant_operator.run.reconciler import MAX_IN_TENANTS, OTHERS_S, Reconciler
 from tests.unit.fake_clock import FakeClock
 from tests.unit.tenant_operator.core import worlds
 from tests.unit.tenant_operator.core.worlds import FakeWorld, virtual_cluster
@@ -43,6 +49,7 @@ class FakeSuper:
     world: FakeWorld
     reconciler: Any = None
     refused: set[Ref] = field(default_factory=set)
+    node_addresses: tuple[str, ...] = ()
     tries: int = 0
     statuses: int = 0
 
@@ -78,8 +85,17 @@ class FakeSuper:
 
 
 class FakeProber:
+    """Nodes do not answer while `silent_at` is the time."""
+
+    def __init__(self) -> None:
+        self.silent_at: FakeClock | None = None
+        self.asked: list[float] = []
+
     async def run(self, probe: Any) -> ProbeResult:
-        return ProbeResult(is_ok=True, at=worlds.NOW)
+        if self.silent_at is None:
+            return ProbeResult(is_ok=True, at=worlds.NOW)
+        self.asked += [self.silent_at.now] if probe.name == "nodes" else []
+        return ProbeResult(is_ok=probe.name != "nodes", at=worlds.NOW + self.silent_at.now, detail="silent")
 
 
 def open_nothing(access: Access) -> GatedClient:
@@ -95,15 +111,24 @@ class Place:
         self.clock = FakeClock(0.0)
         self.super = FakeSuper(self.world)
         self.queue = ReconcileQueue(self.clock, lambda: 1.0)
-        metrics = OperatorMetrics()
-        outside = OperatorSurroundings(monotonic=self.clock, wall=lambda: worlds.NOW + self.clock.now)
-        parts: Any = self.super
-        prober: Any = FakeProber()
-        executor = Executor(parts, metrics, outside.wall, open_nothing)
-        self.reconciler = self.super.reconciler = Reconciler(
-            worlds.SETTINGS, parts, parts, executor, prober, self.queue, metrics, outside
+        self.metrics = OperatorMetrics()
+        outside = self.outside = OperatorSurroundings(
+            monotonic=self.clock, wall=lambda: worlds.NOW + self.clock.now
         )
-        self.reconciler.note_cluster(ACME)
+        parts: Any = self.super
+        self.prober = FakeProber()
+        prober: Any = self.prober
+        self.probes = ProbeQueue(prober, self.queue)
+        executor = Executor(parts, self.metrics, outside.wall, open_nothing)
+        self.reconciler = self.super.reconciler = self.of(executor, worlds.SETTINGS)
+
+    def of(self, executor: Executor, settings: Settings) -> Reconciler:
+        parts: Any = self.super
+        found = Reconciler(
+            settings, parts, parts, executor, self.probes, self.queue, self.metrics, self.outside
+        )
+        found.note_cluster(ACME)
+        return found
 
     async def work(self, most: int = 50) -> int:
         """Reconcile what is due now; returns how often."""
@@ -165,3 +190,47 @@ async def test_spec_change_is_tried_at_once() -> None:
     await place.work()
     assert policy(place) in place.world.objects
     assert place.ready["status"] == "True"
+
+
+async def test_nodes_that_stay_silent_are_asked_ever_later() -> None:
+    place = Place()
+    await place.work()
+    place.prober.silent_at = place.clock
+    place.reconciler.forget_all()
+    place.queue.add(ACME)
+    plans = 0
+    for second in range(2_000):
+        place.clock.now = float(second)
+        plans += await place.work()
+    waits = [after - before for before, after in itertools.pairwise(place.prober.asked)]
+    assert waits == [*[1.0] * 8, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, *[300.0] * 4]
+    assert plans < 4 * len(waits)
+
+
+async def test_some_workers_are_free_of_all_tenants() -> None:
+    """More tenants than workers have an API server that never answers."""
+    place, held = Place(), asyncio.Event()
+    carried_out: list[int] = []
+
+    class HeldExecutor:
+        async def carry_out(self, _: Any, steps: Sequence[Any]) -> tuple[tuple[()], dict[Ref, str]]:
+            carried_out.append(len(steps))
+            if any(isinstance(each, SettleDefaults) for each in steps):
+                await held.wait()
+            return (), {}
+
+    executor: Any = HeldExecutor()
+    settings = msgspec.structs.replace(worlds.SETTINGS, builtin=builtin_files(builtin_manifests()))
+    reconciler = place.of(executor, settings)
+    tasks = Tasks("reconcilers")
+    for number in range(8):
+        tasks.spawn(reconciler.reconcile(ACME), f"worker {number}")
+    for _ in range(8):
+        await asyncio.sleep(0)
+    assert (len(tasks), sorted(carried_out)) == (MAX_IN_TENANTS, [0] * 4 + [1] * 4)
+    held.set()
+    for _ in range(8):
+        await asyncio.sleep(0)
+    assert len(tasks) == 0
+    place.clock.now += OTHERS_S
+    assert await place.queue.take() == ACME
