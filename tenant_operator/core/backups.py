@@ -41,6 +41,8 @@ def settle(
     if found.copies_keys_to is not None and not _has_keys(observed, found.copies_keys_to):
         source = Ref("Secret", control_plane.key, names.ENCRYPTION_CONFIG)
         builder.steps.append(CopySecret(source, found.copies_keys_to, control_plane.labels))
+    if found.manifests:
+        builder.steps += credentials_of(control_plane, inputs)
     apply_all(builder, observed, found.manifests)
     builder.steps += [Remove(ref, uid) for ref, uid in found.removed if not _is_ending(observed, ref)]
     _forget_keys(builder, observed, control_plane, found)
@@ -52,6 +54,17 @@ def settle(
     if found.check_at_s is not None:
         builder.look_again(max(found.check_at_s - observed.now_s, 1.0))
     return found.backups
+
+
+def credentials_of(control_plane: ControlPlane, inputs: ManifestInputs) -> list[CopySecret]:
+    """Before a Job that runs the program for backups: its credentials, as they are now."""
+    if not control_plane.release.images.backup:
+        return []
+    name = names.BACKUP_CREDENTIALS
+    source, target = (
+        Ref("Secret", namespace, name) for namespace in (inputs.operator_namespace, control_plane.key)
+    )
+    return [CopySecret(source, target, control_plane.labels, is_optional=True)]
 
 
 def job_state(observed: Observed, live: LiveObject) -> JobState:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 import msgspec
 
 from tenancy import keys
-from tenant_operator.core.backups import job_state
+from tenant_operator.core.backups import credentials_of, job_state
 from tenant_operator.core.conditions import ConditionType, fails
 from tenant_operator.core.live import LiveObject
 from tenant_operator.core.observed import Observed
@@ -42,7 +42,11 @@ def decide(
 
 
 def settle(
-    builder: PlanBuilder, observed: Observed, control_plane: ControlPlane, found: RestoreDecision
+    builder: PlanBuilder,
+    observed: Observed,
+    control_plane: ControlPlane,
+    inputs: ManifestInputs,
+    found: RestoreDecision,
 ) -> None:
     """Steps of a decision, beside those that stop or start the control plane."""
     meta = observed.virtual_cluster.metadata
@@ -54,6 +58,8 @@ def settle(
     if found.keys_to_add is not None:
         target = Ref("Secret", control_plane.key, names.ENCRYPTION_CONFIG)
         builder.steps.append(AddEncryptionKeys(found.keys_to_add, target, control_plane.labels, found.mark))
+    if any(each["kind"] == "Job" for each in found.manifests):
+        builder.steps += credentials_of(control_plane, inputs)
     apply_all(builder, observed, found.manifests)
     for ref, uid in found.removed:
         live = observed.objects.get(ref)

@@ -126,11 +126,15 @@ class AddEncryptionKeys(msgspec.Struct, frozen=True):
 
 
 class CopySecret(msgspec.Struct, frozen=True):
-    """Write the data of one Secret into another, whatever that has now. A plan never has the data."""
+    """Write the data of one Secret into another, whatever that has now. A plan never has the data.
+
+    `is_optional`: it is no failure if there is no source.
+    """
 
     source: Ref
     target: Ref
     labels: dict[str, str]
+    is_optional: bool = False
 
 
 OperatorStep = (

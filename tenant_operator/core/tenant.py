@@ -90,7 +90,7 @@ def plan(observed: Observed, settings: Settings) -> TenantPlan:
     if rest.next_change_at_s is not None:
         builder.look_again(max(rest.next_change_at_s - observed.now_s, 1.0))
     if observed.live("Namespace", "", control_plane.key) is not None:
-        restores.settle(builder, observed, control_plane, restoring)
+        restores.settle(builder, observed, control_plane, inputs, restoring)
     saved = backups.settle(
         builder, observed, control_plane, inputs, asked.backup, is_frozen=restoring.is_active
     )

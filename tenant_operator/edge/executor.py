@@ -283,8 +283,10 @@ class Executor:
         made["metadata"]["resourceVersion"] = target["metadata"]["resourceVersion"]
         return await self._super.replace(made)
 
-    async def _copy_secret(self, step: CopySecret) -> Object:
+    async def _copy_secret(self, step: CopySecret) -> Object | None:
         source = await self._super.get(step.source)
+        if source is None and step.is_optional:
+            return None
         if source is None:
             raise StepFailedError("SecretMissing", f"{step.source} does not exist")
         metadata = {"name": step.target.name, "namespace": step.target.namespace, "labels": step.labels}

@@ -3,7 +3,8 @@
 
 No image of etcd has a shell: each container runs one command, in the order of the pod's init containers. What
 the image must have: `etcdctl` and `etcdutl`. `spec.images.backup` of a ClusterVersion, if it is named, keeps
-snapshots elsewhere: it is run as `put KEY FILE` and `get KEY FILE`, and has its credentials by itself.
+snapshots elsewhere: it is run as `put KEY FILE` and `get KEY FILE`, with the values of the Secret
+names.BACKUP_CREDENTIALS as its environment.
 """
 
 import hashlib
@@ -209,13 +210,15 @@ def _container(
 
 
 def _program(control_plane: ControlPlane, verb: str, location: str) -> Object:
-    return pods.container(
+    found = pods.container(
         verb,
         control_plane.release.images.backup,
         control_plane.size.etcd,
         args=[verb, location, _file(control_plane, location)],
         mounts=[{"name": "backup", "mountPath": _DIRECTORY}],
     )
+    # A site whose storage knows its nodes needs none.
+    return found | {"envFrom": [{"secretRef": {"name": names.BACKUP_CREDENTIALS, "optional": True}}]}
 
 
 def _snapshots(control_plane: ControlPlane) -> Object:

@@ -62,6 +62,8 @@ DEFAULTS_INVENTORY = "defaults-inventory"
 CONTROLLER_MANAGER_CONFIG = "controller-manager-config"
 ETCD_CONFIG = "etcd-config"
 ETCD_MEMBERS_KEY = "members"
+# Of the program that keeps backups elsewhere: in the operator's namespace, and copied from there.
+BACKUP_CREDENTIALS = "backup-credentials"
 STORE_CREDENTIALS = "store-credentials"
 STORE_SCRIPTS = "store-scripts"
 

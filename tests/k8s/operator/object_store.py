@@ -9,12 +9,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.k8s.operator import releases, signer_image
+from tests.k8s.operator.daemon import NAMESPACE as OPERATOR
 from tests.k8s.operator.ground import OperatorGround
 from tests.k8s.ring import images
 from tests.k8s.ring.processes import wait_for
 from tests.k8s.syncer.shops import object_of
 
 IMAGE = "ring.test/backup:1"
+TOKEN = "token-of-the-store"
 # Jobs have their volume at /backup.
 _PATH = "usr/bin/objects"
 _NAME = "objects"
@@ -25,12 +27,14 @@ _READY_S = 60.0
 # Behind port 443, as the fence of Jobs allows.
 _URL = f"http://{_NAME}.{_NAMESPACE}.svc:443"
 _PROGRAM = f"""#!{signer_image.PYTHON} -ISE
-import http.server, pathlib, sys, urllib.request
+import http.server, os, pathlib, sys, urllib.request
 
 KEPT = {{}}
 
 class Store(http.server.BaseHTTPRequestHandler):
     def do_PUT(self):
+        if self.headers["Authorization"] != "Bearer {TOKEN}":
+            return self.answer(401, b"")
         KEPT[self.path] = self.rfile.read(int(self.headers["Content-Length"]))
         self.answer(201, b"")
 
@@ -49,7 +53,8 @@ if verb == "serve":
 key, file = rest
 url = "{_URL}/" + key
 if verb == "put":
-    request = urllib.request.Request(url, pathlib.Path(file).read_bytes(), method="PUT")
+    headers = {{"Authorization": "Bearer " + os.environ["TOKEN"]}}
+    request = urllib.request.Request(url, pathlib.Path(file).read_bytes(), headers, method="PUT")
     urllib.request.urlopen(request, timeout=30).read()
 else:
     pathlib.Path(file).write_bytes(urllib.request.urlopen(url, timeout=30).read())
@@ -63,7 +68,7 @@ def _write(archive: Path) -> None:
 
 
 def start(ground: OperatorGround) -> None:
-    """Give all nodes the image, and run the store, which keeps objects in memory."""
+    """Give all nodes the image, and run the store, which keeps objects in memory and wants its token."""
     releases.import_image(ground.ring, _write)
     container = {
         "name": "store",
@@ -82,6 +87,8 @@ def start(ground: OperatorGround) -> None:
         object_of("v1", "Service", _NAME, spec=service),
         may_exist=True,
     )
+    credentials = object_of("v1", "Secret", "backup-credentials", stringData={"TOKEN": TOKEN})
+    ground.api.create(f"/api/v1/namespaces/{OPERATOR}/secrets", credentials, may_exist=True)
     wait_for("the object store serves", lambda: _is_ready(ground), timeout_s=_READY_S)
 
 

@@ -209,6 +209,19 @@ def test_new_tenant_begins_with_the_backup_of_another() -> None:
     assert [read] == key_names(source) != [own]
 
 
+def test_program_for_backups_has_its_credentials() -> None:
+    """Those of the operator's namespace, copied before the Job of a backup, and of a restore."""
+    source = elsewhere()
+    secret = Ref("Secret", "vcnode-system", "backup-credentials")
+    assert Ref("Secret", key_of(source), secret.name) not in source.objects
+    given = issuing.secret_of(secret.namespace, secret.name, {"TOKEN": b"t"}, {}, {})
+    for world in (source, copy_of(source, source.cluster["metadata"]["uid"])):
+        world.objects[secret] = given
+        annotations_of(world)["vcnode.io/backup-requested"] = "weekly"
+        world.run()
+        assert world.data(Ref("Secret", key_of(world), secret.name)) == {"TOKEN": b"t"}
+
+
 def test_recreated_tenant_sees_nothing_of_the_first() -> None:
     """Of the same name: it is not asked for, and another namespace's UID is refused."""
     source = elsewhere()

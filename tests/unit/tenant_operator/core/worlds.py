@@ -257,6 +257,8 @@ class FakeWorld:
                 data[CONFIG] = with_keys_of(data[CONFIG], base64.b64decode(other))
                 annotations = more | {keys.RESTORE_TOKEN: mark}
                 self._apply(issuing.secret_of(target.namespace, target.name, data, labels, annotations))
+            case CopySecret(source, is_optional=True) if source not in self.objects:
+                pass
             case CopySecret(source, target, labels):
                 made = issuing.secret_of(target.namespace, target.name, self.data(source), labels, {})
                 self._apply(made)

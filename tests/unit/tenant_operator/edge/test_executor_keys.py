@@ -115,3 +115,4 @@ async def test_copy_has_all_values_of_its_source() -> None:
 async def test_copy_of_nothing_is_a_failure() -> None:
     failures = await FakeSecrets().carry_out(CopySecret(CONFIG, COPY, {}))
     assert failures == [("SecretMissing", f"{CONFIG} does not exist")]
+    assert await FakeSecrets().carry_out(CopySecret(CONFIG, COPY, {}, is_optional=True)) == []

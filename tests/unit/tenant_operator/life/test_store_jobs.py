@@ -55,6 +55,8 @@ def test_a_program_keeps_a_verified_backup_elsewhere() -> None:
     job = store_jobs.backup_job(control_planes.CONTROL_PLANE, "nightly", "tenants/nightly")
     assert [name for name, _ in commands(job)] == ["save", "trial", "verify", "put"]
     assert commands(job)[-1] == ("put", ["put", "tenants/nightly", "/backup/snapshot.db"])
+    (program,) = job["spec"]["template"]["spec"]["containers"]
+    assert program["envFrom"] == [{"secretRef": {"name": "backup-credentials", "optional": True}}]
     assert job["metadata"]["annotations"] == {"vcnode.io/backup-location": "tenants/nightly"}
     volumes = job["spec"]["template"]["spec"]["volumes"]
     assert {"name": "backup", "emptyDir": {"sizeLimit": "512Mi"}} in volumes
