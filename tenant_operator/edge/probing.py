@@ -10,7 +10,7 @@ import msgspec
 from daemonkit.kube.client import ApiClient, ApiError, UnreachableError
 from daemonkit.kube.credentials import CredentialsError
 from daemonkit.kube.kubeconfig import Access
-from daemonkit.kube.resources import PODS, ListMeta, MetadataOnly
+from daemonkit.kube.resources import PODS
 from tenancy import keys
 from tenant_operator.core.observed import ProbeResult
 from tenant_operator.core.probes import (
@@ -29,22 +29,19 @@ from tenant_operator.edge.job_log import job_log
 from tenant_operator.edge.ready_nodes import ReadyNodes
 from tenant_operator.edge.requests import SuperClusterWriter
 from tenant_operator.edge.rotation_probe import RotationProber
+from tenant_operator.edge.super_namespaces import namespaces_of
 from tenant_operator.edge.surroundings import OperatorSurroundings
 from tenant_operator.model import names
 from tenant_operator.model.objects import Object, Ref
 
-# Of one probe as a whole: what does not answer by then does not serve.
+# Of one probe as a whole: what does not answer by then does not serve. Namespaces have it for each page.
 TIMEOUT_S = 5.0
 # It asks every node.
 ROTATION_TIMEOUT_S = 30.0
+_PROBE_TIMEOUT_S: dict[type, float | None] = {RotationProbe: ROTATION_TIMEOUT_S, NamespacesProbe: None}
 # Of the nodes, so many are asked at a time: with thousands of them it is a sample.
 MAX_NODES = 16
 _MAX_LIST_BYTES = 8 << 20
-
-
-class _NamespacePage(msgspec.Struct, frozen=True):
-    metadata: ListMeta = ListMeta()
-    items: list[MetadataOnly] = []
 
 
 class Prober:
@@ -62,7 +59,7 @@ class Prober:
     async def run(self, probe: TenantProbe) -> ProbeResult:
         """Ask once. What fails is a result."""
         now = self._outside.wall()
-        timeout_s = ROTATION_TIMEOUT_S if isinstance(probe, RotationProbe) else TIMEOUT_S
+        timeout_s = _PROBE_TIMEOUT_S.get(type(probe), TIMEOUT_S)
         try:
             async with asyncio.timeout(timeout_s):
                 match probe:
@@ -115,26 +112,8 @@ class Prober:
         return ProbeResult(is_ok=is_ok, at=now, detail=detail)
 
     async def _namespaces(self, probe: NamespacesProbe, now: float) -> ProbeResult:
-        found: dict[str, str] = {}
-        token = ""
-        while True:
-            params = {"limit": "500"} | ({"continue": token} if token else {})
-            body = await self._client.request(
-                "GET", "/api/v1/namespaces", params, limit_bytes=_MAX_LIST_BYTES
-            )
-            page = msgspec.json.decode(body, type=_NamespacePage)
-            for each in page.items:
-                annotations = each.metadata.annotations
-                is_root = annotations.get(keys.VC_ROOT_NAMESPACE) == "true"
-                is_its = (annotations.get(keys.CLUSTER), annotations.get(keys.VC_UID)) == (
-                    probe.key,
-                    probe.uid,
-                )
-                if is_its and not is_root:
-                    found[each.metadata.name] = "" if each.metadata.deletion_timestamp else each.metadata.uid
-            token = page.metadata.continue_
-            if not token:
-                return ProbeResult(is_ok=not found, at=now, detail="", facts=found)
+        found = await namespaces_of(self._client, probe.key, probe.uid)
+        return ProbeResult(is_ok=not found, at=now, detail="", facts=found)
 
     async def _server_pods(self, probe: ServerPodsProbe, now: float) -> ProbeResult:
         params = {"labelSelector": f"{names.COMPONENT}={names.API_SERVER}", "limit": "10"}
