@@ -7,6 +7,7 @@ import msgspec
 
 from tenant_operator.core.live import LiveObject
 from tenant_operator.defaults.desired import ManifestFile
+from tenant_operator.model import names
 from tenant_operator.model.cluster_version import ClusterVersion
 from tenant_operator.model.objects import Ref
 from tenant_operator.model.virtual_cluster import VirtualCluster
@@ -33,8 +34,21 @@ class ProbeResult(msgspec.Struct, frozen=True):
     failures: int = 0
 
 
+def own_objects(virtual_cluster: VirtualCluster, labelled: Mapping[Ref, LiveObject]) -> dict[Ref, LiveObject]:
+    """Those of the objects with the label of its UID that the operator makes: in its root namespace, and its
+    administrator's kubeconfig.
+
+    Others can label objects of theirs, too: one that may not be removed would end each plan.
+    """
+    meta, key = virtual_cluster.metadata, virtual_cluster.key
+    kubeconfig = Ref("Secret", meta.namespace, names.tenant_kubeconfig(meta.name))
+    return {
+        ref: live for ref, live in labelled.items() if (ref.namespace or ref.name) == key or ref == kubeconfig
+    }
+
+
 class Observed(msgspec.Struct, frozen=True):
-    """`objects` are those with the label of its UID, by kind, namespace and name.
+    """`objects` are its own (`own_objects`), by kind, namespace and name.
 
     `source_objects` are those of the VirtualCluster whose backup it begins with.
     `defaults` are the ConfigMaps of the operator's namespace, as manifests, by their names.

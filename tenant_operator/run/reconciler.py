@@ -8,7 +8,7 @@ import msgspec
 from daemonkit import logs
 from daemonkit.kube.client import ApiError, UnreachableError
 from daemonkit.kube.resources import Key, is_older
-from tenant_operator.core.observed import Failed, Observed, ProbeResult
+from tenant_operator.core.observed import Failed, Observed, ProbeResult, own_objects
 from tenant_operator.core.plan import Settings, TenantPlan
 from tenant_operator.core.status import status_after, status_patch
 from tenant_operator.core.steps import OperatorStep, SettleDefaults
@@ -171,7 +171,7 @@ class Reconciler:
         return Observed(
             cluster,
             {each.metadata.name: each for each in self._caches.versions.objects.values()},
-            dict(self._caches.of(cluster.metadata.uid)),
+            own_objects(cluster, self._caches.of(cluster.metadata.uid)),
             self._outside.wall(),
             dict(state.probes),
             state.failures,

@@ -16,7 +16,7 @@ from tenancy import keys
 from tenant_operator.core import live as parsing
 from tenant_operator.core import rotations
 from tenant_operator.core.live import LiveObject
-from tenant_operator.core.observed import Observed, ProbeResult
+from tenant_operator.core.observed import Observed, ProbeResult, own_objects
 from tenant_operator.core.plan import Settings, TenantPlan
 from tenant_operator.core.probes import (
     JobLogProbe,
@@ -96,10 +96,11 @@ class FakeWorld:
     def observed(self) -> Observed:
         """What the operator sees."""
         versions = [msgspec.convert(each, ClusterVersion) for each in (self.version, *self.more_versions)]
+        cluster = msgspec.convert(self.cluster, VirtualCluster)
         return Observed(
-            msgspec.convert(self.cluster, VirtualCluster),
+            cluster,
             {each.metadata.name: each for each in versions},
-            {ref: _live(ref, value) for ref, value in self.objects.items()},
+            own_objects(cluster, {ref: _live(ref, value) for ref, value in self.objects.items()}),
             self.now_s,
             dict(self.probes),
             defaults=self.defaults,
