@@ -66,7 +66,13 @@ class SuperClusterCaches:
     ) -> None:
         self._cluster_changed = cluster_changed
         self._owned_changed = owned_changed
-        self.clusters = Reflector(client, VIRTUAL_CLUSTERS, VirtualCluster, on_change=self._clusters_changed)
+        self.clusters = Reflector(
+            client,
+            VIRTUAL_CLUSTERS,
+            VirtualCluster,
+            transform=lambda each: each.without_foreign_annotations,
+            on_change=self._clusters_changed,
+        )
         self.versions = Reflector(
             client, CLUSTER_VERSIONS, ClusterVersion, on_change=lambda _: versions_changed()
         )

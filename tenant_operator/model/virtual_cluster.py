@@ -11,6 +11,9 @@ DEFAULT_SERVICE_CIDR = "10.32.0.0/24"
 # Upstream's certificates live as long, and nothing renewed them.
 DEFAULT_PKI_DAYS = 365
 MAX_PKI_DAYS = 3650
+# Requests are names, times and tokens; a longer value is none.
+_MAX_ANNOTATION = 1024
+_MAX_ANNOTATIONS = 64
 
 
 class Meta(ObjectMeta, frozen=True, rename="camel"):
@@ -147,6 +150,17 @@ class VirtualCluster(msgspec.Struct, frozen=True):
     metadata: Meta
     spec: VirtualClusterSpec = VirtualClusterSpec()
     status: VirtualClusterStatus = VirtualClusterStatus()
+
+    @property
+    def without_foreign_annotations(self) -> "VirtualCluster":
+        """With those of vcnode.io alone, as there is one cache of all: others may have 256 KiB on each."""
+        own = sorted(
+            (key, value)
+            for key, value in self.metadata.annotations.items()
+            if key.startswith("vcnode.io/") and len(value) <= _MAX_ANNOTATION
+        )
+        metadata = msgspec.structs.replace(self.metadata, annotations=dict(own[:_MAX_ANNOTATIONS]))
+        return msgspec.structs.replace(self, metadata=metadata)
 
     @property
     def key(self) -> str | names.Refused:
