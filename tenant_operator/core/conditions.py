@@ -6,14 +6,17 @@ A condition's time changes with its status alone. What others have written stays
 
 import datetime as dt
 import enum
+import re
 from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from tenant_operator.model.foreign_text import one_line
 from tenant_operator.model.virtual_cluster import Condition
 
 # As vc-syncer's; a longer one is cut.
 MAX_MESSAGE_CHARS = 1024
+_REASON = re.compile(r"[A-Za-z](?:[A-Za-z0-9_,:]{0,126}[A-Za-z0-9_])?")
 
 
 class ConditionType(enum.StrEnum):
@@ -72,9 +75,14 @@ def merged(before: Sequence[Condition], findings: Iterable[Finding], now: float)
         old = known.get(each.type)
         is_changed = old is None or old.status != each.status
         at = timestamp(now) if old is None or is_changed else old.last_transition_time
-        message = each.message[:MAX_MESSAGE_CHARS]
-        found.append(Condition(each.type, each.status, each.reason, message, at))
+        message = one_line(each.message, MAX_MESSAGE_CHARS)
+        found.append(Condition(each.type, each.status, _reason(each.reason), message, at))
     return [*found, *(each for each in before if each.type not in own)]
+
+
+def _reason(text: str) -> str:
+    """A reason of the API that answered, which may be a tenant's, as Kubernetes takes them."""
+    return text if _REASON.fullmatch(text) else "Refused"
 
 
 def timestamp(seconds: float) -> str:

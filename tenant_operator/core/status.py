@@ -50,10 +50,10 @@ def status_after(observed: Observed, plan: TenantPlan, failures: tuple[Failed, .
     after = msgspec.structs.replace(
         after, previous_cluster_version="" if after.upgrade is None else after.upgrade.from_
     )
-    ready = next((each for each in findings if each.type is ConditionType.READY), None)
-    if ready is not None:
+    if any(each.type is ConditionType.READY for each in findings):
+        ready = next(each for each in after.conditions if each.type == ConditionType.READY)
         # Upstream's fields, which its tools show.
-        after = msgspec.structs.replace(after, reason=ready.reason, message=ready.message[:1024])
+        after = msgspec.structs.replace(after, reason=ready.reason, message=ready.message)
     return after
 
 

@@ -82,6 +82,39 @@ def has_fields(manifest: Object) -> bool:
     return bool(rest or metadata.keys() - {"name", "namespace", "annotations"} or others)
 
 
+def kept_metadata(live: Object, manifest: Object | None) -> Object:
+    """What this module looks at of an object, where it is compared with this manifest or with none."""
+    annotations = _metadata(live).get("annotations")
+    value = annotations.get(MANAGED) if isinstance(annotations, dict) else None
+    found: dict[tuple[Any, ...], Object] = {}
+    for entry in _entries(live):
+        is_applied = entry.get("manager") == OPERATOR and entry.get("operation") == "Apply"
+        owner = next((each for each in _OUR_MANAGERS if entry.get("manager") == each), "")
+        fields = entry.get("fieldsV1")
+        kept_entry: Object = {"manager": owner}
+        if is_applied:
+            kept_entry |= {"operation": "Apply", "fieldsV1": {"f:": {}} if _has_other_fields(fields) else {}}
+        elif not owner and manifest is not None and isinstance(fields, dict):
+            kept_entry["fieldsV1"] = _named(fields, manifest)
+        if entry.get("subresource"):
+            kept_entry["subresource"] = "any"
+        # Most managers have none of the fields, and are alike.
+        found[tuple(map(str, kept_entry.items()))] = kept_entry
+    return {"annotations": {MANAGED: "false"} if value == "false" else {}, "managedFields": [*found.values()]}
+
+
+def _named(fields: Mapping[str, Any], value: Any) -> Object:
+    """Those of the fields that the value has; an empty one is owned as a whole."""
+    found: Object = {}
+    for key, each in fields.items():
+        if isinstance(value, dict):
+            if key.startswith("f:") and key[2:] in value:
+                found[key] = _named(each, value[key[2:]]) if isinstance(each, dict) else None
+        elif isinstance(value, list) and key.startswith(("k:", "v:")):
+            found[key] = each
+    return found or ({".": {}} if fields else {})
+
+
 def _metadata(value: Object) -> Object:
     found = value.get("metadata")
     return found if isinstance(found, dict) else {}

@@ -126,10 +126,11 @@ def _defined(definition: Object) -> dict[tuple[str, str], Resource]:
     group, kind, plural = fields.get("group"), kind_names.get("kind"), kind_names.get("plural")
     if not (_is_name(group) and _is_name(kind) and _is_name(plural)):
         return {}
+    versions = fields.get("versions")
     is_namespaced = fields.get("scope") == "Namespaced"
     return {
         (f"{group}/{version['name']}", kind): Resource(group, version["name"], plural, is_namespaced)
-        for version in fields.get("versions") or ()
+        for version in (versions if isinstance(versions, list) else ())
         if isinstance(version, dict) and _is_name(version.get("name"))
     }
 

@@ -27,6 +27,7 @@ from tenant_operator.defaults.field_owners import (
     without_taken_fields,
 )
 from tenant_operator.defaults.inventory import EntryState, Inventory, InventoryEntry
+from tenant_operator.defaults.kept import is_established
 from tenant_operator.defaults.kinds import TenantRef, kinds_of
 from tenant_operator.model.objects import Object
 
@@ -122,8 +123,7 @@ def plan(
 
 def applied(desired: DesiredObject, answer: Object) -> InventoryEntry:
     """The entry of an object that the API server has taken."""
-    uid = (answer.get("metadata") or {}).get("uid")
-    return _entry(desired, uid if isinstance(uid, str) else "", EntryState.APPLIED)
+    return _entry(desired, _uid(answer), EntryState.APPLIED)
 
 
 class _Draft:
@@ -228,19 +228,10 @@ def _missing_definitions(
     for each in objects:
         if is_definition(each.ref):
             state = live.get(each.ref)
-            if state is None or not _is_established(state.value):
+            if state is None or not is_established(state.value):
                 custom = kinds_of([each.manifest]).keys() - kinds_of([]).keys()
                 found.update(dict.fromkeys(custom, each.ref))
     return found
-
-
-def _is_established(definition: Object | None) -> bool:
-    status = (definition or {}).get("status")
-    conditions = status.get("conditions") if isinstance(status, dict) else None
-    return any(
-        isinstance(each, dict) and each.get("type") == "Established" and each.get("status") == "True"
-        for each in (conditions if isinstance(conditions, list) else ())
-    )
 
 
 def _is_ours(entry: InventoryEntry | None, live: Object) -> bool:

@@ -3,10 +3,14 @@
 
 import msgspec
 
+from tenant_operator.model.foreign_text import one_line
+
 RECORD_KEY = "record"
 
 _MAX_BYTES = 64 << 10
 _MAX_PROBLEMS = 20
+# With the others they are less than what is read.
+_MAX_PROBLEM = 1000
 
 
 class PassRecord(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -22,10 +26,11 @@ def next_record(
     before: PassRecord, digest: str, at_s: float, problems: tuple[str, ...], *, is_done: bool
 ) -> PassRecord:
     """The record after a pass."""
+    problems = tuple(one_line(each, _MAX_PROBLEM) for each in problems[:_MAX_PROBLEMS])
     if is_done:
-        return PassRecord(digest, at_s, 0, problems[:_MAX_PROBLEMS])
+        return PassRecord(digest, at_s, 0, problems)
     attempts = before.attempts + 1 if before.digest == digest else 1
-    return PassRecord(digest, at_s, attempts, problems[:_MAX_PROBLEMS])
+    return PassRecord(digest, at_s, attempts, problems)
 
 
 def write_record(record: PassRecord) -> str:

@@ -16,6 +16,7 @@ from tenant_operator.model.objects import Object
 # `admission webhook "x" denied the request: ...` where it did. Names are DNS names with three labels or more.
 _CALL = re.compile(r'failed calling webhook "([a-z0-9.-]{1,253})"')
 _DENIAL = re.compile(r'admission webhook "([a-z0-9.-]{1,253})" denied the request')
+_NAME = re.compile(r"[a-z0-9][a-z0-9.-]{0,252}")
 # Beside it: the name of the server that a webhook's answer is made of is the tenant's text.
 _MAX_MESSAGE = 4096
 
@@ -46,8 +47,10 @@ def configuration_of(webhook: BlockingWebhook, configurations: Iterable[Object])
         for each in webhooks if isinstance(webhooks, list) else ():
             if isinstance(each, dict) and each.get("name") == webhook.name:
                 metadata = configuration.get("metadata")
-                name = metadata.get("name") if isinstance(metadata, dict) else ""
-                return f"{configuration.get('kind')} {name}"
+                name = metadata.get("name") if isinstance(metadata, dict) else None
+                # An API server has no other names; the text is for people and their terminals.
+                if isinstance(name, str) and _NAME.fullmatch(name):
+                    return f"{configuration.get('kind')} {name}"
     return ""
 
 

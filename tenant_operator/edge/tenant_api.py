@@ -9,6 +9,7 @@ import msgspec
 from daemonkit.kube.answers import decoded
 from daemonkit.kube.client import ApiError
 from tenant_operator.defaults.kinds import KINDS
+from tenant_operator.defaults.webhooks import BlockingWebhook, configuration_of
 from tenant_operator.edge.write_gate import GatedClient
 from tenant_operator.model.objects import OPERATOR, Object
 
@@ -77,14 +78,14 @@ class TenantApi:
                 return not isinstance(items, list) or bool(items)
         return True
 
-    async def webhook_configurations(self) -> tuple[Object, ...]:
-        """The first ones of both kinds, to name the one that has a webhook."""
-        found: list[Object] = []
+    async def configuration_of(self, webhook: BlockingWebhook) -> str:
+        """`Kind name` of the one that has the webhook, of the first ones of both kinds; empty if none has."""
         for kind in _WEBHOOKS:
             items = (await self._get(KINDS[kind].path(), {"limit": str(_MAX_CONFIGURATIONS)})).get("items")
             named = (each for each in (items if isinstance(items, list) else ()) if isinstance(each, dict))
-            found += [{**each, "kind": kind[1]} for each in named]
-        return tuple(found)
+            if found := configuration_of(webhook, ({**each, "kind": kind[1]} for each in named)):
+                return found
+        return ""
 
     async def _get(self, path: str, params: dict[str, str]) -> Object:
         return decoded(

@@ -9,6 +9,7 @@ import msgspec
 from daemonkit.kube.client import ApiError, UnreachableError
 from tenant_operator.defaults.desired import DesiredList, is_definition
 from tenant_operator.defaults.inventory import Inventory
+from tenant_operator.defaults.kept import kept
 from tenant_operator.defaults.kinds import KINDS, TenantRef, kinds_of
 from tenant_operator.defaults.plan import (
     ApplyDefault,
@@ -18,8 +19,9 @@ from tenant_operator.defaults.plan import (
     needed,
     plan,
 )
-from tenant_operator.defaults.webhooks import blocking_webhook, configuration_of, webhook_problem
+from tenant_operator.defaults.webhooks import blocking_webhook, webhook_problem
 from tenant_operator.edge.tenant_api import TenantApi
+from tenant_operator.model.foreign_text import one_line
 from tenant_operator.model.objects import Object
 
 # Of a pass. A tenant that is slower goes on in the next one, from where this one came.
@@ -27,6 +29,13 @@ PASS_TIMEOUT_S = 60.0
 # What one round makes possible, the next one does: a definition, and the objects of it.
 _MAX_ROUNDS = 4
 _MAX_TEXT = 300
+# Of a definition, so many are looked at for objects.
+_MAX_VERSIONS = 20
+# Of a pass: 500 objects of which most fields are the tenant's. A value of Python takes more than its text.
+_MAX_KEPT_BYTES = 4 << 20
+_VALUE_BYTES = 80
+_BEFORE_VALUES = (b",", b"[", b"{")
+_ENCODER = msgspec.json.Encoder()
 
 
 class DefaultsResult(msgspec.Struct, frozen=True):
@@ -74,7 +83,8 @@ class _Pass:
         self.failures: list[str] = []
         self._api = api
         self._desired = desired
-        self._desired_now = frozenset(each.ref for each in desired.objects)
+        self._desired_now = {each.ref: each for each in desired.objects}
+        self._kept_bytes = 0
         self._inventory = inventory
         self._secrets = secrets
         self._virtual_cluster = virtual_cluster
@@ -106,10 +116,26 @@ class _Pass:
 
     async def _read(self, ref: TenantRef, path: str) -> None:
         value = await self._api.read(path)
-        has_objects = None
-        if value is not None and is_definition(ref) and ref not in self._desired_now:
-            has_objects = await self._api.has_objects(_collections(value))
+        if value is None:
+            self._live[ref] = LiveObjectState()
+            return
+        is_leaving = is_definition(ref) and ref not in self._desired_now
+        collections = _collections(value) if is_leaving else []
+        # While the next answers come, no whole one is held.
+        value = self._keep(ref, value)
+        has_objects = await self._api.has_objects(collections) if is_leaving else None
         self._live[ref] = LiveObjectState(value, has_objects)
+
+    def _keep(self, ref: TenantRef, value: Object) -> Object:
+        """What the plan needs of an answer. Raises UnreachableError for no object, and for too much of it."""
+        found = kept(ref, value, self._desired_now.get(ref))
+        if found is None:
+            raise UnreachableError(f"the answer for {ref} is no object with a UID and a version")
+        content = _ENCODER.encode(found["metadata"])
+        self._kept_bytes += len(content) + _VALUE_BYTES * sum(map(content.count, _BEFORE_VALUES))
+        if self._kept_bytes > _MAX_KEPT_BYTES:
+            raise UnreachableError(f"the owners of the fields take more than {_MAX_KEPT_BYTES >> 20} MiB")
+        return found
 
     async def _carry_out(self, step: DefaultsStep) -> None:
         """What the API server refuses is a failure of this object alone."""
@@ -134,7 +160,8 @@ class _Pass:
                 )
                 return
             manifest = {**manifest, "data": copied}
-        answer = await self._api.apply(desired.path, manifest, forces=step.forces)
+        whole = await self._api.apply(desired.path, manifest, forces=step.forces)
+        answer = self._keep(desired.ref, whole)
         self._applied_now.add(desired.ref)
         self._inventory = self._inventory.with_entry(applied(desired, answer))
         self._live[desired.ref] = LiveObjectState(answer)
@@ -145,16 +172,16 @@ class _Pass:
         if webhook is None:
             return _text(error)
         try:
-            configurations = await self._api.webhook_configurations()
+            configuration = await self._api.configuration_of(webhook)
         except (ApiError, UnreachableError):
-            configurations = ()
-        return webhook_problem(webhook, configuration_of(webhook, configurations), self._virtual_cluster)
+            configuration = ""
+        return webhook_problem(webhook, configuration, self._virtual_cluster)
 
 
 def _collections(definition: Object) -> list[str]:
     """Where the objects of a definition are listed, in each of its versions."""
     own = {kind: resource for kind, resource in kinds_of([definition]).items() if kind not in KINDS}
-    return [resource.path() for resource in own.values()]
+    return [resource.path() for resource in own.values()][:_MAX_VERSIONS]
 
 
 def _copied(secret: Object | None) -> Object | None:
@@ -166,6 +193,5 @@ def _copied(secret: Object | None) -> Object | None:
 
 
 def _text(error: ApiError | UnreachableError) -> str:
-    """The tenant's API server wrote it: one line, of bounded length."""
-    line = " ".join(str(error).split())
-    return "".join(each for each in line if each.isprintable())[:_MAX_TEXT]
+    """The tenant's API server wrote it."""
+    return one_line(error, _MAX_TEXT)

@@ -7,6 +7,7 @@ import pytest
 
 from tenant_operator.defaults.desired import DesiredList, DesiredObject
 from tenant_operator.defaults.inventory import EntryState, Inventory, InventoryEntry
+from tenant_operator.defaults.kept import kept
 from tenant_operator.defaults.kinds import TenantRef
 from tenant_operator.defaults.plan import (
     ApplyDefault,
@@ -52,7 +53,15 @@ def planned(
     """The plan, with these live objects; `missing` do not exist."""
     states = {manifests.ref_of(each): LiveObjectState(each) for each in values if each is not None}
     states.update({manifests.ref_of(each): LiveObjectState() for each in missing})
-    return plan(DesiredList(tuple(objects)), Inventory("", tuple(entries)), states)
+    found = plan(DesiredList(tuple(objects)), Inventory("", tuple(entries)), states)
+    # What is kept of an answer is enough for the same plan.
+    known = {each.ref: each for each in objects}
+    cut = {
+        ref: LiveObjectState(each.value and kept(ref, each.value, known.get(ref)))
+        for ref, each in states.items()
+    }
+    assert plan(DesiredList(tuple(objects)), Inventory("", tuple(entries)), cut) == found
+    return found
 
 
 def with_identity(manifest: Object, uid: str = "u1") -> Object:

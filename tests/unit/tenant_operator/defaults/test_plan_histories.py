@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from tenant_operator.defaults.desired import DesiredList, DesiredObject
 from tenant_operator.defaults.inventory import Inventory, read_inventory, write_inventory
+from tenant_operator.defaults.kept import kept
 from tenant_operator.defaults.kinds import TenantRef
 from tenant_operator.defaults.plan import ApplyDefault, DefaultsStep, LiveObjectState, applied, needed, plan
 from tenant_operator.model.objects import OPERATOR, Object
@@ -108,7 +109,7 @@ class History:
         inventory = read_inventory(self.saved)
         taken = 0
         for _ in range(10):
-            live = {ref: self._state(ref) for ref in needed(objects, inventory)}
+            live = {ref: self._state(ref, objects) for ref in needed(objects, inventory)}
             found = plan(objects, inventory, live)
             inventory = found.inventory
             for step in found.steps:
@@ -123,9 +124,10 @@ class History:
                 return inventory
         raise AssertionError("it does not come to an end")
 
-    def _state(self, ref: TenantRef) -> LiveObjectState:
+    def _state(self, ref: TenantRef, objects: DesiredList) -> LiveObjectState:
         stored = self.tenant.objects.get(ref)
-        return LiveObjectState(None if stored is None else stored.value(ref))
+        desired = next((each for each in objects.objects if each.ref == ref), None)
+        return LiveObjectState(None if stored is None else kept(ref, stored.value(ref), desired))
 
 
 def desired_map(name: str, version: int) -> DesiredObject:

@@ -27,3 +27,12 @@ def test_attempts_count_for_one_list() -> None:
 def test_problems_are_bounded() -> None:
     found = next_record(BEFORE, "d1", 20.0, tuple(map(str, range(500))), is_done=False)
     assert found.problems == tuple(map(str, range(20)))
+
+
+@pytest.mark.parametrize("character", ["x", '"', "\\", "\x1b", "\n", "\u00e9", "\U0001f600", "\x7f"])
+@pytest.mark.parametrize("size", [0, 999, 1000, 200_000])
+def test_a_long_text_does_not_lose_the_attempts(character: str, size: int) -> None:
+    """Else each pass would be the first one, and due at once."""
+    found = next_record(BEFORE, "d1", 20.0, (f"a{character * size}",) * 500, is_done=False)
+    assert all(len(each) <= 1000 and each.isprintable() for each in found.problems)
+    assert read_record(write_record(found)) == found

@@ -55,6 +55,13 @@ def test_the_configuration_is_found_by_its_webhook() -> None:
     assert configuration_of(BROKEN, every[:2]) == ""
 
 
+@pytest.mark.parametrize("name", ["\x1b[2J\n", "x" * 254, "", "--all", "A", 3, None, ["a"], "a\u2028b"])
+def test_a_configuration_without_a_name_is_none(name: object) -> None:
+    """A text of the tenant's is shown to people, and is a part of a command."""
+    whole: Object = {"kind": "K", "metadata": {"name": name}, "webhooks": [{"name": "all.example.com"}]}
+    assert configuration_of(BROKEN, [whole, {**whole, "metadata": [name]}]) == ""
+
+
 def test_the_problem_names_configuration_and_remedy() -> None:
     assert webhook_problem(BROKEN, "ValidatingWebhookConfiguration two", "acme") == (
         "ValidatingWebhookConfiguration two (webhook all.example.com) of the tenant does not answer, so that"

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """A pass over the defaults of a tenant, against an API server that refuses, is slow, or answers nonsense."""
 
-from collections.abc import AsyncIterator, Callable, Mapping
+import tracemalloc
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager
+from typing import Any
 
 import msgspec
 import pytest
@@ -11,6 +13,7 @@ from daemonkit.kube.client import ApiError, UnreachableError
 from daemonkit.kube.resources import Status
 from tenant_operator.defaults.desired import DesiredList, DesiredObject
 from tenant_operator.defaults.inventory import EntryState, Inventory
+from tenant_operator.defaults.plan import applied
 from tenant_operator.edge.tenant_api import TenantApi
 from tenant_operator.edge.tenant_defaults import DefaultsResult, apply_defaults
 from tenant_operator.edge.write_gate import GatedClient
@@ -34,6 +37,7 @@ class FakeTenantServer:
         self.requests: list[tuple[str, str, str]] = []
         self.refuse: Callable[[str, str], Exception | None] = lambda _method, _path: None
         self.answers: dict[str, bytes] = {}
+        self.patched: dict[str, Object] = {}
         self.is_closed = False
 
     async def request(
@@ -57,6 +61,8 @@ class FakeTenantServer:
             return self.answers[path]
         if path in self.lists:
             return msgspec.json.encode({"items": self.lists[path]})
+        if method == "PATCH" and path in self.patched:
+            return msgspec.json.encode(self.patched[path])
         if method == "PATCH":
             assert content_type == "application/apply-patch+yaml"
             self._apply(path, msgspec.json.decode(body or b""))
@@ -172,6 +178,96 @@ async def test_nonsense_is_no_object(answer: bytes) -> None:
     server.answers = {desired(A).path: answer}
     found = await passed(server, [desired(A)])
     assert (server.writes(), found.inventory, len(found.problems)) == ([], Inventory(), 1)
+
+
+MANAGER = {"manager": "kubectl", "operation": "Update", "fieldsV1": {"f:data": {"f:x": {}}}}
+BASE: Object = {
+    "metadata": {"uid": "u", "resourceVersion": "7", "managedFields": [MANAGER], "annotations": {"a": "b"}},
+    "spec": definition()["spec"],
+    "status": ESTABLISHED,
+}
+ODD: list[Any] = [None, 5, True, "", "\x1b]0;x\x07\n", "x" * 300, [], [1], {}, {"name": [1]}]
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Of each value within a value."""
+    if path:
+        yield path
+    for key in value if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ():
+        yield from places(value[key], (*path, key))
+
+
+def with_value(value: Any, path: tuple[Any, ...], other: Any) -> Any:
+    if not path:
+        return other
+    copy = dict(value) if isinstance(value, dict) else list(value)
+    copy[path[0]] = with_value(value[path[0]], path[1:], other)
+    return copy
+
+
+@pytest.mark.parametrize("path", list(places(BASE)), ids=str)
+@pytest.mark.parametrize("method", ["", "PATCH"])
+async def test_any_value_in_an_answer_is_survived(path: tuple[Any, ...], method: str) -> None:
+    """Each field of an object has each kind of value once: nothing is raised, and no text has controls."""
+    for essential, is_listed in ((False, True), (True, True), (False, False)):
+        for manifest in (A, definition()):
+            for odd in ODD:
+                each = desired(manifest, "d2", is_essential=essential)
+                server = FakeTenantServer()
+                if method:
+                    server.patched[each.path] = with_value(BASE, path, odd)
+                else:
+                    server.answers[each.path] = msgspec.json.encode(with_value(BASE, path, odd))
+                before = Inventory("", (applied(desired(manifest), BASE),))
+                found = await passed(server, [each] if is_listed else [], before)
+                assert all(len(text) < 500 and text.isprintable() for text in found.problems)
+                assert all(len(entry.uid) < 254 for entry in found.inventory.entries)
+
+
+@pytest.mark.parametrize(
+    "junk",
+    [
+        {"data": [{"a": 1}] * 60_000},
+        {"status": {"conditions": [{"type": "x"}] * 60_000}},
+        {"metadata": {**BASE["metadata"], "annotations": {str(number): "x" for number in range(50_000)}}},
+        {"metadata": {**BASE["metadata"], "managedFields": [{"manager": "x"}] * 90_000}},
+        {
+            "metadata": {
+                **BASE["metadata"],
+                "managedFields": [{**MANAGER, "fieldsV1": {"f:y": [{}] * 90_000}}],
+            }
+        },
+        {"metadata": {**BASE["metadata"], "managedFields": [{"manager": "x" * 1_000_000}]}},
+    ],
+)
+async def test_large_answers_are_not_held_together(junk: Object) -> None:
+    """All objects of a pass are known at once; of each is kept what a plan needs."""
+    body = msgspec.json.encode({**BASE, **junk})
+    objects = [desired(config_map(f"c{number}", x="1")) for number in range(5)]
+
+    async def peak(count: int) -> int:
+        server = FakeTenantServer()
+        server.answers = {each.path: body for each in objects}
+        tracemalloc.start()
+        try:
+            await passed(server, objects[:count])
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    await peak(1)
+    assert await peak(5) < await peak(1) + len(body) // 2 + 100_000
+
+
+async def test_what_is_kept_of_a_pass_is_bounded() -> None:
+    server = FakeTenantServer()
+    keys = [f"k{number}" for number in range(4000)]
+    objects = [desired(config_map(f"c{number}", **dict.fromkeys(keys, ""))) for number in range(19)]
+    fields: Object = {"f:data": {f"f:{key}": {} for key in keys}}
+    metadata = {"uid": "u", "managedFields": [{"manager": "x", "fieldsV1": fields}]}
+    server.answers = {each.path: msgspec.json.encode({"metadata": metadata}) for each in objects}
+    found = await passed(server, objects)
+    assert (found.problems, server.writes()) == (("the owners of the fields take more than 4 MiB",), [])
 
 
 async def test_objects_of_a_definition_wait_for_it() -> None:
