@@ -39,7 +39,7 @@ from tenant_operator.edge.write_gate import GatedClient
 from tenant_operator.life.store_keys import CONFIG, with_keys_of
 from tenant_operator.metrics import OperatorMetrics
 from tenant_operator.model import names
-from tenant_operator.model.objects import Object, Ref, ref_of
+from tenant_operator.model.objects import OPERATOR, Object, Ref, ref_of
 from tenant_operator.pki import issuing, rotating
 from tenant_operator.pki.facts import digest_of
 from tenant_operator.pki.issuing import IssuedPair
@@ -146,6 +146,13 @@ class Executor:
             raise StepFailedError(
                 "RootNamespaceTaken",
                 f"Namespace {ref.name} exists and is not of this VirtualCluster; delete one of the two",
+            )
+        # Somebody who knows the UID could have prepared it, with rights in it for themselves.
+        entries = (found or {}).get("metadata", {}).get("managedFields") or ()
+        if not any(each.get("manager") == OPERATOR for each in entries):
+            raise StepFailedError(
+                "RootNamespaceTaken",
+                f"Namespace {ref.name} exists and vc-operator has not made it; delete it: it is made anew",
             )
         return await self._super.apply(manifest)
 

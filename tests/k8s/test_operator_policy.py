@@ -75,6 +75,28 @@ def operator(request: pytest.FixtureRequest, admin: KubernetesApi) -> Kubernetes
     return replace(admin, headers=request.param)
 
 
+@pytest.fixture
+def maker(admin: KubernetesApi) -> Iterator[KubernetesApi]:
+    """Somebody who may write objects in all namespaces, and namespaces."""
+    rbac = "/apis/rbac.authorization.k8s.io/v1"
+    rules = [{"apiGroups": [""], "resources": ["namespaces", "secrets", "configmaps"], "verbs": ["*"]}]
+    role = {"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole", "rules": rules}
+    admin.create(f"{rbac}/clusterroles", {**role, "metadata": {"name": "policy-maker"}}, may_exist=True)
+    subject = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "policy-maker"}
+    ref = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "policy-maker"}
+    binding = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": "policy-maker"},
+        "roleRef": ref,
+        "subjects": [subject],
+    }
+    admin.create(f"{rbac}/clusterrolebindings", binding, may_exist=True)
+    yield replace(admin, headers={"Impersonate-User": "policy-maker"})
+    admin.delete(f"{rbac}/clusterrolebindings/policy-maker")
+    admin.delete(f"{rbac}/clusterroles/policy-maker")
+
+
 def _path_of(value: JsonObject) -> str:
     plural = {
         "ValidatingAdmissionPolicy": "validatingadmissionpolicies",
@@ -291,6 +313,54 @@ def test_which_namespaces_the_operator_makes(
     made = _namespace("policy-made", labels, annotations)
     found = _refusal(operator, "/api/v1/namespaces?dryRun=All", made)
     assert found == "" if is_good else "vc-operator may only make root namespaces" in found
+
+
+@pytest.mark.parametrize(
+    ("namespace", "labels", "is_good"),
+    [
+        (_HOME, {}, True),
+        (_HOME, {"tenancy.x-k8s.io/vcuid": _UID}, True),
+        (_HOME, {**_OWN, "vcnode.io/managed-by": "somebody"}, True),
+        (_HOME, _OWN, False),
+        (_HOME, {"vcnode.io/managed-by": "vc-operator"}, False),
+        ("policy-tenants", _OWN, False),
+        (_OTHER_ROOT, _OWN, False),
+        (_ROOT, {**_OWN, "tenancy.x-k8s.io/vcuid": _OTHER_UID}, False),
+        # As the StatefulSet controller labels volumes.
+        (_ROOT, _OWN, True),
+    ],
+)
+def test_who_may_use_the_operators_label(
+    maker: KubernetesApi, namespace: str, labels: JsonObject, is_good: bool
+) -> None:
+    home = f"/api/v1/namespaces/{namespace}"
+    for path, value in (
+        (f"{home}/configmaps?dryRun=All", _config_map("a", labels)),
+        (f"{home}/secrets?dryRun=All", _secret("a-kubeconfig", labels)),
+    ):
+        assert bool(_refusal(maker, path, value)) is not is_good
+
+
+def test_nobody_else_makes_a_root_namespace(maker: KubernetesApi, admin: KubernetesApi) -> None:
+    made = _namespace("policy-made", _OWN, _IDENTITY)
+    assert "is for vc-operator alone" in _refusal(maker, "/api/v1/namespaces?dryRun=All", made)
+    assert _refusal(admin, "/api/v1/namespaces?dryRun=All", made) == ""
+    assert _refusal(maker, "/api/v1/namespaces?dryRun=All", _namespace("policy-made", {}, _IDENTITY)) == ""
+
+
+def test_what_has_the_label_is_changed_by_others(maker: KubernetesApi, admin: KubernetesApi) -> None:
+    """As controllers do; the label's UID stays."""
+    path = f"/api/v1/namespaces/{_HOME}/configmaps"
+    admin.create(path, _config_map("labelled", _OWN))
+    try:
+        maker.patch(f"{path}/labelled", {"data": {"a": "b"}})
+        with pytest.raises(RingError, match="is for vc-operator alone"):
+            maker.patch(f"{path}/labelled", {"metadata": {"labels": {"tenancy.x-k8s.io/vcuid": _OTHER_UID}}})
+        maker.patch(f"{path}/labelled", {"metadata": {"labels": {"vcnode.io/managed-by": None}}})
+        with pytest.raises(RingError, match="is for vc-operator alone"):
+            maker.patch(f"{path}/labelled", {"metadata": {"labels": _OWN}})
+    finally:
+        admin.delete(f"{path}/labelled")
 
 
 def test_namespaces_of_others_stay_theirs(operator: KubernetesApi) -> None:

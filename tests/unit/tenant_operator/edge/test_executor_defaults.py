@@ -8,8 +8,9 @@ import pytest
 
 from daemonkit.kube.client import UnreachableError
 from daemonkit.kube.kubeconfig import Access
+from tenancy import keys
 from tenant_operator.core.observed import Observed
-from tenant_operator.core.steps import CopyKubeconfig, OperatorStep, SettleDefaults
+from tenant_operator.core.steps import ClaimNamespace, CopyKubeconfig, OperatorStep, SettleDefaults
 from tenant_operator.defaults.desired import DesiredList, DesiredObject
 from tenant_operator.defaults.inventory import Inventory, read_inventory
 from tenant_operator.defaults.record import PassRecord, read_record
@@ -105,6 +106,40 @@ async def test_without_a_credential_nothing_is_written() -> None:
     places.put(Ref("Secret", "key", "operator-client"), {})
     assert await places.carry_out(settle()) == ["CredentialUnusable"]
     assert INVENTORY.path not in places.super.objects
+
+
+IDENTITY = {keys.VC_UID: "u1", keys.VC_ROOT_NAMESPACE: "true"}
+OURS: Object = {"manager": "vc-operator", "operation": "Update"}
+
+
+@pytest.mark.parametrize(
+    ("annotations", "managers", "reasons"),
+    [
+        (IDENTITY, [OURS], []),
+        (IDENTITY, [{"manager": "kubectl-create"}, OURS], []),
+        (IDENTITY, [{"manager": "kubectl-create"}], ["RootNamespaceTaken"]),
+        (IDENTITY, [], ["RootNamespaceTaken"]),
+        (IDENTITY, None, ["RootNamespaceTaken"]),
+        ({**IDENTITY, keys.VC_UID: "u2"}, [OURS], ["RootNamespaceTaken"]),
+        ({keys.VC_UID: "u1"}, [OURS], ["RootNamespaceTaken"]),
+        (None, [OURS], ["RootNamespaceTaken"]),
+    ],
+)
+async def test_a_prepared_namespace_is_not_claimed(
+    annotations: Object | None, managers: list[Object] | None, reasons: list[str]
+) -> None:
+    """Whoever has made it may have rights in it."""
+    places = FakePlaces()
+    ref = Ref("Namespace", "", "key")
+    metadata = {"name": "key", "annotations": IDENTITY}
+    places.super.refuse = lambda method, _path: (
+        refusal(409, "AlreadyExists", "it exists") if method == "POST" else None
+    )
+    there = {"name": "key", "annotations": annotations, "managedFields": managers}
+    places.super.objects[ref.path] = {"metadata": there}
+    step = ClaimNamespace({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
+    assert await places.carry_out(step) == reasons
+    assert bool(places.super.writes()[1:]) is not bool(reasons)
 
 
 def copy(digest: str) -> CopyKubeconfig:
