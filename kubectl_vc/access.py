@@ -158,6 +158,8 @@ def _parsed(invocation: Invocation, kubeconfig_text: str) -> Object:
     """JSON by ourselves; YAML by kubectl, which is slower."""
     try:
         found = json.loads(kubeconfig_text)
+    except RecursionError:
+        raise AccessError("it is no kubeconfig") from None
     except ValueError:
         with private_directory() as directory:
             path = os.path.join(directory, "kubeconfig")  # noqa: PTH118 - as above
@@ -165,7 +167,7 @@ def _parsed(invocation: Invocation, kubeconfig_text: str) -> Object:
             try:
                 config = invocation.connect([f"--kubeconfig={path}"], {})
                 found = json.loads(config.config(["view", "--raw", "--output=json"]))
-            except RequestError:
+            except (RequestError, RecursionError):
                 raise AccessError("it is no kubeconfig") from None
     if not isinstance(found, dict):
         raise AccessError("it is no kubeconfig")

@@ -63,7 +63,7 @@ class Invocation(NamedTuple):
         """Whether a person types the name of what cannot be undone. Without --yes and a terminal: no."""
         if self.command.is_confirmed:
             return True
-        self.err.write(f"{consequence}\nType its name, {view.name}, to go on: ")
+        self.err.write(f"{printable(consequence)}\nType its name, {printable(view.name)}, to go on: ")
         self.err.flush()
         if self.text_in.readline().strip() == view.name:
             return True

@@ -19,6 +19,8 @@ _ALL = "*"
 # Of the API server: `failed calling webhook "NAME": failed to call webhook: ...`.
 _CALL_FAILED = re.compile(r'failed calling webhook "([^"]{1,253})"')
 
+_NAME = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?")
+
 
 class Webhook(NamedTuple):
     """One webhook of a configuration, at its place in it."""
@@ -45,10 +47,13 @@ class Blocker(NamedTuple):
 
 
 def webhooks(resource: str, configurations: Sequence[Object]) -> Iterator[Webhook]:
-    """All that these configurations have."""
+    """All that these configurations have. A name becomes a word of commands: one that no API server gives,
+    such as an option of kubectl, is left out."""
     for configuration in configurations:
-        for index, each in enumerate(objects(configuration, "webhooks")):
-            yield _webhook(resource, text(configuration, "metadata", "name"), index, each)
+        name = text(configuration, "metadata", "name")
+        if _NAME.fullmatch(name):
+            for index, each in enumerate(objects(configuration, "webhooks")):
+                yield _webhook(resource, name, index, each)
 
 
 def blockers(

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`kubectl vc kubeconfig` and `credential`: where they ask, and what they refuse."""
 
+import base64
 import json
 
 import pytest
@@ -86,6 +87,11 @@ def test_what_cannot_be_used(api: FakeKubectl) -> None:
         "secrets", {"metadata": {"name": "acme-kubeconfig", "namespace": "tenants"}, "data": {"value": "??"}}
     )
     assert "its data is no base64" in call(credential, "credential acme -n tenants", api).error
+    deep = base64.b64encode(b"[" * 100_000).decode()
+    api.add(
+        "secrets", {"metadata": {"name": "acme-kubeconfig", "namespace": "tenants"}, "data": {"value": deep}}
+    )
+    assert "it is no kubeconfig" in call(credential, "credential acme -n tenants", api).error
     api.refusals["get", "secrets"] = RequestFault(FaultReason.FORBIDDEN, "no")
     assert call(credential, "credential acme -n tenants", api).error == (
         "cannot read Secret tenants/acme-kubeconfig: the super cluster: Forbidden: no; ask an"

@@ -26,6 +26,15 @@ def configuration(of: str = "c", **webhook: Any) -> Object:
     return {"metadata": {"name": of}, "webhooks": [{"name": "w.x", "clientConfig": service, **webhook}]}
 
 
+@pytest.mark.parametrize(
+    "name", ["--kubeconfig=x", "-f", "a b", "A", "a\x1b", "a-", "", "a" * 254, "a;b", "a/b"]
+)
+def test_names_of_no_api_server_are_left_out(name: str) -> None:
+    """They would be words of kubectl's command."""
+    every = [configuration(name), configuration("c-1.x")]
+    assert [each.configuration for each in webhooks(VALIDATING, every)] == ["c-1.x"]
+
+
 AWAY: dict[str, Any] = {"clientConfig": {"service": {"namespace": "d", "name": "gone"}}}
 MATCHES_ALL = "it must answer each write of the tenant, the control plane's own too"
 
