@@ -6,6 +6,7 @@ Our gRPC is our own where grpcio's memory or threads cost more than these lines:
 """
 
 import struct
+from collections.abc import Iterator
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 """What a client sends first."""
@@ -32,6 +33,39 @@ MAX_WINDOW_BYTES = (1 << 31) - 1
 
 class Http2Error(Exception):
     """The peer violates HTTP/2, or a limit of ours."""
+
+
+class FrameReader:
+    """The peer's bytes, cut into frames. No frame is larger than MAX_FRAME_BYTES."""
+
+    __slots__ = ("_rest",)
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def feed(self, data: bytes) -> Iterator[tuple[int, int, int, bytes]]:
+        """Type, flags, stream and payload of each frame that `data` completes; take all of them.
+
+        Raises `Http2Error`, after which the connection is over.
+        """
+        if self._rest:
+            data = self._rest + data
+        position, end = 0, len(data)
+        while end - position >= FRAME_HEAD.size:
+            word, flags, stream = FRAME_HEAD.unpack_from(data, position)
+            length, start = word >> 8, position + FRAME_HEAD.size
+            if length > MAX_FRAME_BYTES:
+                raise Http2Error(f"a frame of {length} bytes")
+            if start + length > end:
+                break
+            position = start + length
+            yield word & 0xFF, flags, stream & MAX_WINDOW_BYTES, data[start:position]
+        self._rest = data[position:]
+
+    @property
+    def is_incomplete(self) -> bool:
+        """Whether the rest of a frame must come."""
+        return bool(self._rest)
 
 
 def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:

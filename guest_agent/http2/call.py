@@ -18,7 +18,6 @@ from daemonkit.http2 import (
     END_HEADERS,
     END_STREAM,
     FIRST_WINDOW_BYTES,
-    FRAME_HEAD,
     GOAWAY,
     HEADER_TABLE_SIZE,
     HEADERS,
@@ -36,6 +35,7 @@ from daemonkit.http2 import (
     SETTING,
     SETTINGS,
     WINDOW_UPDATE,
+    FrameReader,
     Http2Error,
     frame,
     literal,
@@ -73,7 +73,7 @@ class GrpcCall:
         """`path` and `authority` are the pseudo-headers of these names."""
         self.ended = ""
         self._out = bytearray(PREFACE)
-        self._rest = b""
+        self._frames = FrameReader()
         self._block: bytearray | None = None
         self._block_ends_stream = False
         self._is_answered = False
@@ -125,21 +125,10 @@ class GrpcCall:
 
     def receive_data(self, data: bytes) -> None:
         """Handle bytes from the node. Raises `Http2Error`, which ends the connection."""
-        if self._rest:
-            data = self._rest + data
-        position, end = 0, len(data)
-        while end - position >= FRAME_HEAD.size:
-            word, flags, stream = FRAME_HEAD.unpack_from(data, position)
-            length, start = word >> 8, position + FRAME_HEAD.size
-            if length > MAX_FRAME_BYTES:
-                raise Http2Error(f"a frame of {length} bytes")
-            if start + length > end:
-                break
-            position = start + length
-            self._handle_frame(word & 0xFF, flags, stream & MAX_WINDOW_BYTES, data[start:position])
+        for kind, flags, stream, payload in self._frames.feed(data):
+            self._handle_frame(kind, flags, stream, payload)
             # Behind each frame: whether the next one makes a window too large depends on what was sent.
             self._send_messages()
-        self._rest = data[position:]
         if len(self._out) > _MAX_CONTROL_BYTES + MAX_FRAME_BYTES:
             raise Http2Error("it sends and does not read our answers")
 

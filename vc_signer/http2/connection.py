@@ -15,7 +15,6 @@ from daemonkit.http2 import (
     END_HEADERS,
     END_STREAM,
     FIRST_WINDOW_BYTES,
-    FRAME_HEAD,
     GOAWAY,
     HEADERS,
     INITIAL_WINDOW_SIZE,
@@ -33,6 +32,7 @@ from daemonkit.http2 import (
     SETTING,
     SETTINGS,
     WINDOW_UPDATE,
+    FrameReader,
     Http2Error,
     frame,
     literal,
@@ -88,7 +88,7 @@ class GrpcServerConnection:
 
     def __init__(self) -> None:
         self._out = bytearray()
-        self._rest = b""
+        self._frames = FrameReader()
         self._expected = PREFACE
         """What of the client's preface has not come."""
         self._has_settings = False
@@ -112,21 +112,10 @@ class GrpcServerConnection:
                 raise Http2Error("it is no HTTP/2 client")
             self._expected = self._expected[len(head) :]
             data = data[len(head) :]
-        if self._rest:
-            data = self._rest + data
-        position, end = 0, len(data)
-        while end - position >= FRAME_HEAD.size:
-            word, flags, stream = FRAME_HEAD.unpack_from(data, position)
-            length, start = word >> 8, position + FRAME_HEAD.size
-            if length > MAX_FRAME_BYTES:
-                raise Http2Error(f"a frame of {length} bytes")
-            if start + length > end:
-                break
-            position = start + length
-            self._handle_frame(word & 0xFF, flags, stream & MAX_WINDOW_BYTES, data[start:position])
+        for kind, flags, stream, payload in self._frames.feed(data):
+            self._handle_frame(kind, flags, stream, payload)
             if len(self._out) > _MAX_OUT_BYTES:
                 raise Http2Error("it sends and does not read our answers")
-        self._rest = data[position:]
         calls, self._calls = self._calls, []
         return calls
 
@@ -165,7 +154,13 @@ class GrpcServerConnection:
     @property
     def is_incomplete(self) -> bool:
         """Whether more must come or be read: of a frame, of headers, of a request, of a response."""
-        return bool(self._expected or self._rest or self._block is not None or self._streams or self._out)
+        return bool(
+            self._expected
+            or self._frames.is_incomplete
+            or self._block is not None
+            or self._streams
+            or self._out
+        )
 
     # ---- frames from the client
 
