@@ -73,7 +73,7 @@ class GrpcCall:
         """`path` and `authority` are the pseudo-headers of these names."""
         self.ended = ""
         self._out = bytearray(PREFACE)
-        self._frames = FrameReader()
+        self._reader = FrameReader()
         self._block: bytearray | None = None
         self._block_ends_stream = False
         self._is_answered = False
@@ -125,7 +125,7 @@ class GrpcCall:
 
     def receive_data(self, data: bytes) -> None:
         """Handle bytes from the node. Raises `Http2Error`, which ends the connection."""
-        for kind, flags, stream, payload in self._frames.feed(data):
+        for kind, flags, stream, payload in self._reader.feed(data):
             self._handle_frame(kind, flags, stream, payload)
             # Behind each frame: whether the next one makes a window too large depends on what was sent.
             self._send_messages()

@@ -27,21 +27,21 @@ FIRST_RETRY_S, LONGEST_RETRY_S = 1.0, 300.0
 
 # Beside the objects of the list a pass reads a credential, and writes what it came to.
 _PASS_REQUESTS = 2
-# Of an idle tenant: half of the two requests an hour that it may cost.
-_REQUESTS_PER_HOUR = 1.0
+# For each request, of an idle tenant: half of the two an hour that it may cost.
+_REQUEST_S = 3600.0
 # While vc-syncer reports that it is refused: its rights may be gone.
-_REFUSED_RECHECK_S = 60.0
+_REFUSED_PASS_S = 60.0
 _REFUSED = frozenset({"NotReachable", "CredentialsUnusable"})
 
 
-def recheck_s(objects: int, *, is_refused: bool) -> float:
+def next_pass_s(objects: int, *, is_refused: bool) -> float:
     """How long after a pass the tenant is asked whether it still has its essential objects.
 
     A tenant may delete its own rights, or vc-syncer's. The latter shows at once, by vc-syncer's condition.
     """
     if is_refused:
-        return _REFUSED_RECHECK_S
-    return (objects + _PASS_REQUESTS) * 3600.0 / _REQUESTS_PER_HOUR
+        return _REFUSED_PASS_S
+    return (objects + _PASS_REQUESTS) * _REQUEST_S
 
 
 def _is_syncer_refused(observed: Observed) -> bool:
@@ -74,7 +74,7 @@ def settle(
         builder.wait(f"rights of vc-syncer in the tenant of {control_plane.key}")
     is_settled = inventory.digest == desired.digest
     if is_settled:
-        due_at_s = record.at_s + recheck_s(len(desired.objects), is_refused=_is_syncer_refused(observed))
+        due_at_s = record.at_s + next_pass_s(len(desired.objects), is_refused=_is_syncer_refused(observed))
     else:
         due_at_s = _due_at_s(record, desired)
     if due_at_s <= observed.now_s:

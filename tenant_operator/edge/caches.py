@@ -19,7 +19,7 @@ from tenancy import keys
 from tenant_operator.core.live import LiveMeta, LiveObject, parse_config_map, parse_object, parse_secret
 from tenant_operator.defaults.desired import ManifestFile, config_map_files
 from tenant_operator.model.cluster_version import ClusterVersion
-from tenant_operator.model.exposure import AddressedNode, node_addresses
+from tenant_operator.model.exposure import NodeAddresses, node_addresses
 from tenant_operator.model.objects import CLUSTER_VERSIONS, OPERATOR, RESOURCES, Ref
 from tenant_operator.model.virtual_cluster import VirtualCluster
 
@@ -83,7 +83,7 @@ class SuperClusterCaches:
             namespace=namespace,
             on_change=lambda _: versions_changed(),
         )
-        self.nodes = Reflector(client, NODES, AddressedNode, on_change=lambda _: self._nodes_changed())
+        self.nodes = Reflector(client, NODES, NodeAddresses, on_change=lambda _: self._nodes_changed())
         self.node_addresses: tuple[str, ...] = ()
         """Where node ports are reached."""
         self._versions_changed = versions_changed
@@ -106,7 +106,7 @@ class SuperClusterCaches:
         Reflector[VirtualCluster]
         | Reflector[ClusterVersion]
         | Reflector[DefaultsConfigMap]
-        | Reflector[AddressedNode]
+        | Reflector[NodeAddresses]
         | Reflector[LiveObject]
     ]:
         """All watches."""

@@ -31,7 +31,7 @@ class _NodeStatus(msgspec.Struct, frozen=True):
     addresses: list[_Address] = []
 
 
-class AddressedNode(msgspec.Struct, frozen=True):
+class NodeAddresses(msgspec.Struct, frozen=True):
     """The used part of a Node of the super cluster."""
 
     metadata: _NodeMeta
@@ -47,7 +47,7 @@ class OutsideEndpoint(msgspec.Struct, frozen=True):
     waits_for: str = ""
 
 
-def node_addresses(nodes: Iterable[AddressedNode]) -> tuple[str, ...]:
+def node_addresses(nodes: Iterable[NodeAddresses]) -> tuple[str, ...]:
     """At which a NodePort is reached: external ones first."""
     eldest = sorted(nodes, key=lambda each: (each.metadata.creation_timestamp, each.metadata.name))[
         :MAX_NODES

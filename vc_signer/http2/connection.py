@@ -88,7 +88,7 @@ class GrpcServerConnection:
 
     def __init__(self) -> None:
         self._out = bytearray()
-        self._frames = FrameReader()
+        self._reader = FrameReader()
         self._expected = PREFACE
         """What of the client's preface has not come."""
         self._has_settings = False
@@ -112,7 +112,7 @@ class GrpcServerConnection:
                 raise Http2Error("it is no HTTP/2 client")
             self._expected = self._expected[len(head) :]
             data = data[len(head) :]
-        for kind, flags, stream, payload in self._frames.feed(data):
+        for kind, flags, stream, payload in self._reader.feed(data):
             self._handle_frame(kind, flags, stream, payload)
             if len(self._out) > _MAX_OUT_BYTES:
                 raise Http2Error("it sends and does not read our answers")
@@ -156,7 +156,7 @@ class GrpcServerConnection:
         """Whether more must come or be read: of a frame, of headers, of a request, of a response."""
         return bool(
             self._expected
-            or self._frames.is_incomplete
+            or self._reader.is_incomplete
             or self._block is not None
             or self._streams
             or self._out

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tenant_operator.core.defaults import recheck_s
+from tenant_operator.core.defaults import next_pass_s
 from tenant_operator.core.steps import SettleDefaults
 from tenant_operator.defaults.desired import builtin_files, config_map_files
 from tenant_operator.defaults.inventory import read_inventory
@@ -69,8 +69,8 @@ def test_what_the_tenant_deletes_comes_back_by_a_later_pass() -> None:
     """An idle tenant costs one request an hour for it: each object is read, and two requests come beside."""
     world = made()
     count = len(inventory(world))
-    assert recheck_s(count, is_refused=False) == (count + 2) * 3600.0
-    world.now_s += recheck_s(count, is_refused=False) - 1
+    assert next_pass_s(count, is_refused=False) == (count + 2) * 3600.0
+    world.now_s += next_pass_s(count, is_refused=False) - 1
     assert passes(world) == []
     made_plan = world.plan()
     assert made_plan.check_again_s is not None

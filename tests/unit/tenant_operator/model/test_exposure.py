@@ -8,7 +8,7 @@ import pytest
 
 from tenant_operator.model.exposure import (
     MAX_NODES,
-    AddressedNode,
+    NodeAddresses,
     OutsideEndpoint,
     node_addresses,
     outside_endpoint,
@@ -83,12 +83,12 @@ def test_without_nodes_a_node_port_leads_nowhere() -> None:
     )
 
 
-def node(name: str, created: int, **addresses: str) -> AddressedNode:
+def node(name: str, created: int, **addresses: str) -> NodeAddresses:
     value = {
         "metadata": {"name": name, "creationTimestamp": f"2026-11-{created:02}T00:00:00Z"},
         "status": {"addresses": [{"type": type_, "address": each} for type_, each in addresses.items()]},
     }
-    return msgspec.convert(value, AddressedNode)
+    return msgspec.convert(value, NodeAddresses)
 
 
 def test_external_addresses_of_nodes_come_first() -> None:
