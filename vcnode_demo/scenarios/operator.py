@@ -97,11 +97,8 @@ def sleep(narrator: Narrator, environment: OperatorEnvironment) -> None:
     narrator.step("Put to sleep, a tenant has no pod, and keeps its volume")
     _vc(narrator, environment, "sleep", NAME, *_WHERE)
     key = _key(environment)
-    for resource in (DEPLOYMENTS, STATEFUL_SETS):
-        for each in environment.super_cluster.objects(resource, key):
-            name = each["metadata"]["name"]
-            narrator.check(each["status"]["replicas"] == 0, f"{name} has no replica")
-    narrator.check(not _answers(environment), "its API server does not listen")
+    narrator.wait_for(lambda: _replicas(environment) == 0, "its workloads have no replica, the store at last")
+    narrator.wait_for(lambda: not _answers(environment), "its API server does not listen")
     claims = environment.super_cluster.objects(PERSISTENT_VOLUME_CLAIMS, key)
     narrator.check(len(claims) == 1, f"the claim {claims[0]['metadata']['name']} stays")
 
@@ -170,6 +167,12 @@ def _key(environment: OperatorEnvironment) -> str:
 def _condition(environment: OperatorEnvironment, kind: str) -> str:
     found = _cluster(environment)["status"]["conditions"]
     return next((each["status"] for each in found if each.get("type") == kind), "")
+
+
+def _replicas(environment: OperatorEnvironment) -> int:
+    key, found = _key(environment), environment.super_cluster
+    each = (*found.objects(DEPLOYMENTS, key), *found.objects(STATEFUL_SETS, key))
+    return sum(int(workload["status"]["replicas"]) for workload in each)
 
 
 def _answers(environment: OperatorEnvironment) -> bool:
