@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from tenant_operator.core.steps import (
+    AddEncryptionKeys,
     Apply,
     ClaimNamespace,
     CopyKubeconfig,
@@ -21,7 +22,7 @@ from tenant_operator.core.steps import (
 )
 from tenant_operator.edge.write_gate import GatedClient, NotLeaderError
 from tenant_operator.model.objects import Ref
-from tenant_operator.pki import catalog, issuing
+from tenant_operator.pki import catalog, issuing, rotating
 from tenant_operator.pki.facts import digest_of
 from tenant_operator.pki.plan import RotateSecret
 from tenant_operator.pki.rotation import RotationStep
@@ -35,6 +36,7 @@ pytestmark = pytest.mark.asyncio
 
 LABELS = {"a": "b"}
 AUTHORITY = catalog.AUTHORITIES[0]
+ENCRYPTION = Ref("Secret", "key", "encryption-config")
 LEAF = catalog.leaves(CONTROL_PLANE, ("10.96.0.9",), ())[0]
 SIGNER = Ref("Secret", LEAF.namespace, "signer")
 NAMESPACE = {
@@ -53,6 +55,7 @@ STEPS: tuple[OperatorStep, ...] = (
     settle(desired(config_map("a")), desired(config_map("b"))),
     CopyKubeconfig(SOURCE, "config", COPY, digest_of(TEXT.encode()), LABELS),
     CopySecret(SOURCE, COPY, LABELS),
+    AddEncryptionKeys(ENCRYPTION, COPY, LABELS, "restore"),
     Rotate(RotateSecret(AUTHORITY.secret, SIGNER, RotationStep.BEGIN, spec=AUTHORITY), LABELS),
 )
 
@@ -86,6 +89,8 @@ class FakeLeadership(FakePlaces):
         self.super.objects = objects
         self.left = writes
         pair = issuing.new_authority(AUTHORITY, 7.0)
+        config, _ = rotating.new_encryption_config()
+        self.put(ENCRYPTION, {key: encoded(value) for key, value in config.items()})
         data = issuing.authority_data(pair)
         self.put(SIGNER, {key: encoded(value) for key, value in data.items()})
 
