@@ -16,7 +16,7 @@ _PAGE = 100
 _MAX_PAGE_BYTES = 16 << 20
 
 
-class _NodeAddress(msgspec.Struct, frozen=True):
+class _StatusAddress(msgspec.Struct, frozen=True):
     type: str = ""
     address: str = ""
 
@@ -26,14 +26,14 @@ class _NodeCondition(msgspec.Struct, frozen=True):
     status: str = ""
 
 
-class _NodeStatus(msgspec.Struct, frozen=True):
-    addresses: list[_NodeAddress] = []
+class _ListedStatus(msgspec.Struct, frozen=True):
+    addresses: list[_StatusAddress] = []
     conditions: list[_NodeCondition] = []
 
 
 class _ListedNode(msgspec.Struct, frozen=True):
     metadata: ObjectMeta
-    status: _NodeStatus = _NodeStatus()
+    status: _ListedStatus = _ListedStatus()
 
 
 class _NodePage(msgspec.Struct, frozen=True):

@@ -159,7 +159,7 @@ def _password(api: KubernetesApi) -> str:
 
 
 def _check_expired(api: KubernetesApi, version: str) -> None:
-    """A watch from before the restore is told to list again."""
+    """A watch from before the restore has to list again."""
     reply = api.endpoint.request("GET", f"{_CONFIG_MAPS}?watch=1&timeoutSeconds=5&resourceVersion={version}")
     event = json.loads(reply.body.splitlines()[0])
     assert (event["type"], event["object"]["code"], event["object"]["reason"]) == ("ERROR", 410, "Expired")
