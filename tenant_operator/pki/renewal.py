@@ -152,7 +152,10 @@ def keys_problem(
         return AuthorityProblem(
             AuthorityReason.KEYS_MISSING, f"{ref} is missing. {remedy} to make another one: {lost}."
         )
-    if secret is not None and not secret.is_as_written:
+    # Without its ids it is not known which key is in use: a new one would make what it encrypted unreadable.
+    if secret is not None and not (
+        secret.is_as_written and secret.annotations.get(keys.KEY_IDS, "").partition(",")[0]
+    ):
         return AuthorityProblem(
             AuthorityReason.KEYS_CHANGED,
             f"{ref} is not as vc-operator wrote it. {remedy} to replace it: {lost}.",

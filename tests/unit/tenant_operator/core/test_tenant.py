@@ -12,7 +12,7 @@ import pytest
 from tenancy import keys
 from tenant_operator.core.conditions import ConditionType
 from tenant_operator.core.observed import ProbeResult
-from tenant_operator.core.steps import Apply, PatchCluster
+from tenant_operator.core.steps import Apply, GenerateKeys, PatchCluster
 from tenant_operator.edge.caches import OWNED_KINDS
 from tenant_operator.model.objects import Object, Ref
 from tests.unit.tenant_operator.core.worlds import VERSION, FakeWorld, virtual_cluster
@@ -410,3 +410,21 @@ def test_request_that_is_not_served_is_a_condition() -> None:
     world.run()
     found = {each["type"]: each.get("message", "") for each in world.cluster["status"]["conditions"]}
     assert "metadata.annotations[vcnode.io/rotate-cluster-ca]: this version" in found["Sleeping"]
+
+
+@pytest.mark.parametrize("ids", [None, "", ",old"])
+@pytest.mark.parametrize("name", ["encryption-config", "service-account-keys"])
+def test_keys_without_their_ids_are_not_replaced(name: str, ids: str | None) -> None:
+    """Another key of encryption would make all Secrets of the tenant unreadable."""
+    world = made()
+    secret = world.objects[Ref("Secret", world.cluster["status"]["clusterNamespace"], name)]
+    del secret["metadata"]["annotations"][keys.KEY_IDS]
+    if ids is not None:
+        secret["metadata"]["annotations"][keys.KEY_IDS] = ids
+    before = copy.deepcopy(secret["data"])
+    plan = world.plan()
+    assert not [each for each in plan.steps if isinstance(each, GenerateKeys)]
+    found = next(each for each in plan.findings if each.type == "CertificatesValid")
+    assert (found.status, found.reason) == ("False", "KeysChanged")
+    world.run()
+    assert secret["data"] == before
