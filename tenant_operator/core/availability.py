@@ -29,18 +29,23 @@ _SYNCER_PROBLEMS = frozenset(
 )
 
 
-def control_plane_available(control_plane: ControlPlane, workloads: Sequence[Readiness]) -> Finding:
-    """From the workloads' statuses: a readiness probe that fails shows there within seconds."""
+def control_plane_available(
+    control_plane: ControlPlane, workloads: Sequence[Readiness], waits_for: str
+) -> Finding:
+    """From the workloads' statuses: a readiness probe that fails shows there within seconds.
+
+    `waits_for`: the object without which the next step cannot be taken. Before there is a workload, that is
+    why it is not available.
+    """
     type_ = ConditionType.CONTROL_PLANE_AVAILABLE
     away = [each for each in workloads if not each.is_available]
     if not away:
         return holds(type_, "WorkloadsReady", "the API server, the controller manager and the store serve")
     first = away[0]
-    return fails(
-        type_,
-        "WorkloadNotReady",
-        f"{first.sentence}; look at its pods in namespace {control_plane.key}",
-    )
+    if not first.is_found and waits_for:
+        return fails(type_, "Waiting", waits_for)
+    remedy = "change that" if first.problem else "look at its pods"
+    return fails(type_, "WorkloadNotReady", f"{first.sentence}; {remedy} in namespace {control_plane.key}")
 
 
 NOT_ASKED = "NotAsked"

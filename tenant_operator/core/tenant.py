@@ -186,7 +186,7 @@ def _completed(
     """The plan with its conditions, phase and probes."""
     cluster = observed.virtual_cluster
     parts = workloads(observed, control_plane)
-    available = availability.control_plane_available(control_plane, parts)
+    available = availability.control_plane_available(control_plane, parts, builder.waits_for)
     if builder.blocked is not None and not available.is_true:
         available = builder.blocked
     addresses = native.service_addresses(observed, control_plane)

@@ -9,6 +9,8 @@ from tenant_operator.model import names
 from tenant_operator.model.control_plane import ControlPlane
 from tenant_operator.model.objects import Object
 
+_MAX_PROBLEM = 512
+
 
 class Readiness(msgspec.Struct, frozen=True):
     """Of one workload: how many replicas it should have, has ready, has of its current template, and has."""
@@ -20,6 +22,8 @@ class Readiness(msgspec.Struct, frozen=True):
     replicas: int = 0
     is_found: bool = False
     is_observed: bool = False
+    problem: str = ""
+    """Why its pods cannot be made, as its controller has it from the API server."""
 
     @property
     def is_settled(self) -> bool:
@@ -41,7 +45,8 @@ class Readiness(msgspec.Struct, frozen=True):
         """For a condition's message."""
         if not self.is_found:
             return f"{self.name} does not exist yet"
-        return f"{self.name} has {self.ready} of {self.desired} replicas ready"
+        refused = f"; its pods are refused: {self.problem}" if self.problem else ""
+        return f"{self.name} has {self.ready} of {self.desired} replicas ready{refused}"
 
 
 def readiness_of(name: str, live: LiveObject | None) -> Readiness:
@@ -59,7 +64,16 @@ def readiness_of(name: str, live: LiveObject | None) -> Readiness:
         replicas=int(status.get("replicas", 0)),
         is_found=True,
         is_observed=int(status.get("observedGeneration", 0)) >= generation,
+        problem=_problem(status),
     )
+
+
+def _problem(status: Object) -> str:
+    """What a quota, Pod Security, a LimitRange or a webhook answered."""
+    for each in status.get("conditions") or ():
+        if (each.get("type"), each.get("status")) == ("ReplicaFailure", "True"):
+            return str(each.get("message", ""))[:_MAX_PROBLEM]
+    return ""
 
 
 def workloads(observed: Observed, control_plane: ControlPlane) -> tuple[Readiness, ...]:
