@@ -52,7 +52,7 @@ def plan(observed: Observed, settings: Settings) -> TenantPlan:
     """The next steps, with the status that goes with them."""
     if observed.virtual_cluster.metadata.deletion_timestamp:
         return deletion(observed)
-    if _is_foreign(observed.virtual_cluster):
+    if _is_foreign(observed):
         return TenantPlan()
     kept = kept_versions.read(observed)
     observed = msgspec.structs.replace(observed, cluster_versions=kept.versions)
@@ -170,10 +170,20 @@ def _at_rest(finding: Finding, message: str) -> Finding:
     return finding
 
 
-def _is_foreign(cluster: VirtualCluster) -> bool:
-    """Whether another provisioner has made its control plane, as upstream's does: it is left as it is."""
+def _is_foreign(observed: Observed) -> bool:
+    """Whether another provisioner has made its control plane, as upstream's does: it is left as it is.
+
+    With a root namespace of ours it is ours: somebody has removed the finalizer, and it is put back.
+    """
+    cluster = observed.virtual_cluster
     is_served = cluster.status.phase in (RUNNING, UPDATING)
-    return is_served and FINALIZER not in cluster.metadata.finalizers
+    return is_served and FINALIZER not in cluster.metadata.finalizers and not _is_ours(observed)
+
+
+def _is_ours(observed: Observed) -> bool:
+    """Whether its root namespace has the operator's label, and its UID: only those are observed."""
+    key = observed.virtual_cluster.key
+    return isinstance(key, str) and observed.live("Namespace", "", key) is not None
 
 
 def _completed(

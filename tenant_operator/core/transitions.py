@@ -13,7 +13,9 @@ from tenant_operator.core.conditions import ConditionStatus, ConditionType
 from tenant_operator.core.deletion import TERMINATING
 from tenant_operator.core.plan import TenantPlan
 from tenant_operator.core.steps import PatchCluster
-from tenant_operator.model.virtual_cluster import Condition, VirtualClusterStatus
+from tenant_operator.core.tenant import RUNNING, UPDATING
+from tenant_operator.life.deletion import FINALIZER
+from tenant_operator.model.virtual_cluster import Condition, VirtualCluster, VirtualClusterStatus
 
 READY = "VirtualCluster became ready"
 NOT_READY = "VirtualCluster is not ready any more"
@@ -21,6 +23,7 @@ UPGRADED = "VirtualCluster was upgraded"
 ASLEEP = "VirtualCluster was put to sleep"
 AWAKE = "VirtualCluster was woken"
 TERMINATES = "VirtualCluster is being deleted"
+PUT_BACK = "the finalizer of a VirtualCluster was removed and is put back"
 DELETED = "VirtualCluster was deleted"
 
 
@@ -53,6 +56,13 @@ def transitions(before: VirtualClusterStatus, after: VirtualClusterStatus) -> It
         yield Transition(READY, {"reason": now.reason}, is_first=_is_first(was, before.conditions))
     elif was_ready and not (is_ready or is_asleep):
         yield Transition(NOT_READY, {"reason": now.reason, "detail": now.message})
+
+
+def put_back(before: VirtualCluster, made: TenantPlan) -> Iterator[Transition]:
+    """After the steps of a plan: a finalizer that somebody has removed is there again."""
+    is_removed = before.status.phase in (RUNNING, UPDATING) and FINALIZER not in before.metadata.finalizers
+    if is_removed and any(isinstance(each, PatchCluster) for each in made.steps):
+        yield Transition(PUT_BACK, {"finalizer": FINALIZER})
 
 
 def deleted(made: TenantPlan) -> Iterator[Transition]:

@@ -183,11 +183,29 @@ class Executor:
         return await self._write(manifest, step.version)
 
     async def _write(self, manifest: Object, version: str) -> Object | None:
-        """Create it, or replace this version of it; None if it was created by another meanwhile."""
+        """Create it, or replace this version of it; None if this VirtualCluster has it meanwhile."""
         if not version:
-            return await self._super.create(manifest)
+            made = await self._super.create(manifest)
+            if made is None:
+                await self._check_owner(manifest)
+            return made
         manifest["metadata"]["resourceVersion"] = version
         return await self._super.replace(manifest)
+
+    async def _check_owner(self, manifest: Object) -> None:
+        """An object of that name is there, and the watch does not show it: it may be another's."""
+        ref = ref_of(manifest)
+        found = await self._super.get(ref)
+        wanted = {name: manifest["metadata"]["labels"][name] for name in (keys.MANAGED_BY, keys.VC_UID)}
+        labels = {} if found is None else found["metadata"].get("labels") or {}
+        if found is not None and any(labels.get(name) != value for name, value in wanted.items()):
+            selector = ",".join(f"{name}={value}" for name, value in wanted.items())
+            raise StepFailedError(
+                "NameTaken",
+                f"it exists without labels {selector}; delete or rename it, or, if the labels were removed, "
+                f"put them back: kubectl label {ref.kind.lower()} {ref.name} -n {ref.namespace} "
+                f"{selector.replace(',', ' ')} --overwrite",
+            )
 
     async def _rotate(self, step: Rotate, authorities: dict[Ref, IssuedPair]) -> Object | None:
         """The Secret's data is read for the step, and written at that version."""

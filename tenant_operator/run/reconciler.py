@@ -13,7 +13,7 @@ from tenant_operator.core.plan import Settings, TenantPlan
 from tenant_operator.core.status import status_after, status_patch
 from tenant_operator.core.steps import OperatorStep, SettleDefaults
 from tenant_operator.core.tenant import plan
-from tenant_operator.core.transitions import Transition, deleted, transitions
+from tenant_operator.core.transitions import Transition, deleted, put_back, transitions
 from tenant_operator.edge.caches import SuperClusterCaches
 from tenant_operator.edge.executor import Executor
 from tenant_operator.edge.requests import SuperClusterWriter
@@ -138,7 +138,7 @@ class Reconciler:
         state.unseen.update(versions)
         state.unseen_since = self._outside.monotonic()
         if not failures:
-            self._report(observed, deleted(made))
+            self._report(observed, (*put_back(cluster, made), *deleted(made)))
         is_written = await self._write_status(key, observed, made, failures)
         self._probes.ask(state.uid, key, made.probes, state.probes)
         self._metrics.reconciles.labels(

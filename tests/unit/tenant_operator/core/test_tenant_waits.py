@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from tenant_operator.core.plan import TenantPlan
+from tenant_operator.core.transitions import PUT_BACK, put_back
+from tenant_operator.life.deletion import FINALIZER
 from tenant_operator.model.objects import Object, Ref
 from tests.unit.tenant_operator.core.worlds import VERSION, FakeWorld, virtual_cluster
 
@@ -92,3 +94,26 @@ def test_problem_of_a_cluster_version_names_it() -> None:
     world = FakeWorld(virtual_cluster(), version)
     settled(world)
     assert condition(world, "Ready")["message"].startswith("ClusterVersion v1.34: spec.images.etcd: ")
+
+
+@pytest.mark.parametrize("phase", ["Running", "Updating"])
+@pytest.mark.parametrize("others", [[], ["example.com/other"]])
+def test_removed_finalizer_is_put_back(phase: str, others: list[str]) -> None:
+    world = made()
+    before = dict(world.objects)
+    world.cluster["status"]["phase"] = phase
+    world.cluster["metadata"]["finalizers"] = list(others)
+    cluster, plan = world.observed().virtual_cluster, world.plan()
+    assert [each.message for each in put_back(cluster, plan)] == [PUT_BACK]
+    settled(world)
+    assert world.cluster["metadata"]["finalizers"] == [*others, FINALIZER]
+    assert world.objects == before
+    assert list(put_back(world.observed().virtual_cluster, world.plan())) == []
+    assert condition(world, "Ready")["status"] == "True"
+
+
+@pytest.mark.parametrize("phase", ["Running", "Updating"])
+def test_control_plane_of_another_provisioner_is_left(phase: str) -> None:
+    world = FakeWorld(virtual_cluster())
+    world.cluster["status"] = {"phase": phase, "clusterNamespace": "tenants-3c6ef3-acme"}
+    assert world.plan() == TenantPlan()
