@@ -19,6 +19,7 @@ FAILURE_CAUSES = (
     "throttled",
     "server",
     "refused",
+    "tenant",
 )
 # An API server may put words of its own into a reason.
 MAX_REASONS = 40

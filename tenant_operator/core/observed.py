@@ -14,11 +14,15 @@ from tenant_operator.model.virtual_cluster import VirtualCluster
 
 
 class Failed(msgspec.Struct, frozen=True):
-    """A step that the API server refused, or that could not be carried out: the next plan says so."""
+    """A step that the API server refused, or that could not be carried out: the next plan says so.
+
+    `tries`: so many in a row have failed, of this step or another.
+    """
 
     ref: Ref
     reason: str
     message: str
+    tries: int = 1
 
 
 class ProbeResult(msgspec.Struct, frozen=True):

@@ -16,9 +16,11 @@ from tenant_operator.core.conditions import (
 )
 from tenant_operator.core.observed import Failed, Observed
 from tenant_operator.core.plan import TenantPlan
+from tenant_operator.core.tenant import RUNNING, UPDATING
 from tenant_operator.model.objects import Object
 from tenant_operator.model.virtual_cluster import Condition, VirtualCluster, VirtualClusterStatus
 
+FAILED_TRIES = 3
 # A port, or a number of what is used or requested.
 _COUNTS = re.compile(r"(?<=[:=])\d+[A-Za-z]*")
 
@@ -27,7 +29,7 @@ def status_after(observed: Observed, plan: TenantPlan, failures: tuple[Failed, .
     """The status as it should be. A step that failed stands in condition Ready."""
     cluster = observed.virtual_cluster
     before = cluster.status
-    findings = with_failure(plan.findings, failures)
+    findings = with_failure(plan.findings, failures, is_served=before.phase in (RUNNING, UPDATING))
     if failures:
         findings = tuple(_as_before(each, before.conditions) for each in findings)
     after = msgspec.structs.replace(
@@ -77,15 +79,21 @@ def _patched(before: object, after: object) -> object:
     return after
 
 
-def with_failure(findings: tuple[Finding, ...], failures: tuple[Failed, ...]) -> tuple[Finding, ...]:
-    """The findings with the first failed step in the place of condition Ready."""
+def with_failure(
+    findings: tuple[Finding, ...], failures: tuple[Failed, ...], *, is_served: bool
+) -> tuple[Finding, ...]:
+    """The findings with the first failed step in the place of condition Ready.
+
+    Of a tenant that `is_served` in the place of UpToDate, until several tries have failed: a write that was
+    throttled, or met another's, takes nothing from it.
+    """
     if not failures:
         return findings
     first = failures[0]
-    failed = Finding(
-        ConditionType.READY, ConditionStatus.FALSE, first.reason, f"{first.ref}: {first.message}"
-    )
-    return (failed, *(each for each in findings if each.type is not ConditionType.READY))
+    is_passing = is_served and first.tries < FAILED_TRIES
+    type_ = ConditionType.UP_TO_DATE if is_passing else ConditionType.READY
+    failed = Finding(type_, ConditionStatus.FALSE, first.reason, f"{first.ref}: {first.message}")
+    return (failed, *(each for each in findings if each.type is not type_))
 
 
 def _as_before(finding: Finding, known: Sequence[Condition]) -> Finding:

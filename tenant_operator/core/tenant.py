@@ -34,7 +34,7 @@ from tenant_operator.model import names
 from tenant_operator.model.control_plane import ControlPlane
 from tenant_operator.model.objects import Ref
 from tenant_operator.model.problem import SpecProblem
-from tenant_operator.model.virtual_cluster import SleepStatus, VirtualCluster
+from tenant_operator.model.virtual_cluster import SleepStatus
 from tenant_operator.pki.catalog import server_url
 from tenant_operator.pki.plan import ALL_CERTIFICATES
 

@@ -27,6 +27,7 @@ from tenant_operator.core.steps import (
 )
 from tenant_operator.defaults.inventory import INVENTORY_KEY, write_inventory
 from tenant_operator.defaults.record import RECORD_KEY, next_record, write_record
+from tenant_operator.defaults.webhooks import blocking_webhook, webhook_problem
 from tenant_operator.edge import tenant_client
 from tenant_operator.edge.authority_keys import read_authority, unpublish
 from tenant_operator.edge.imported_source import secret_value
@@ -34,7 +35,7 @@ from tenant_operator.edge.requests import SuperClusterWriter
 from tenant_operator.edge.stored_secrets import rewrite
 from tenant_operator.edge.tenant_api import TenantApi
 from tenant_operator.edge.tenant_client import TenantClientError
-from tenant_operator.edge.tenant_defaults import apply_defaults
+from tenant_operator.edge.tenant_defaults import apply_defaults, printable
 from tenant_operator.edge.write_gate import GatedClient
 from tenant_operator.life.store_keys import CONFIG, with_keys_of
 from tenant_operator.metrics import OperatorMetrics
@@ -50,12 +51,14 @@ _log = logs.get(__name__)
 
 
 class StepFailedError(Exception):
-    """A step that cannot be carried out now; reason and message are for a condition."""
+    """A step that cannot be carried out now; reason and message are for a condition, `cause` is for the
+    metric."""
 
-    def __init__(self, reason: str, message: str) -> None:
+    def __init__(self, reason: str, message: str, cause: str = "refused") -> None:
         super().__init__(message)
         self.reason = reason
         self.message = message
+        self.cause = cause
 
 
 class Executor:
@@ -85,9 +88,7 @@ class Executor:
             ref = _ref_of(step, here)
             try:
                 found = await self._carry_out(step, here, authorities)
-            except StepFailedError as error:
-                return (Failed(ref, error.reason, error.message),), written
-            except (ApiError, UnreachableError) as error:
+            except (StepFailedError, ApiError, UnreachableError) as error:
                 self._metrics.failures.labels(_cause(error)).inc()
                 _log.warning(
                     "a step failed, trying again later",
@@ -122,7 +123,7 @@ class Executor:
             case GenerateKeys():
                 return await self._write(_generated(step), step.version)
             case Rotate():
-                return await self._rotate(step, authorities)
+                return await self._rotate(step, here, authorities)
             case SettleDefaults():
                 return await self._settle_defaults(step)
             case CopyKubeconfig():
@@ -207,17 +208,17 @@ class Executor:
                 f"{selector.replace(',', ' ')} --overwrite",
             )
 
-    async def _rotate(self, step: Rotate, authorities: dict[Ref, IssuedPair]) -> Object | None:
+    async def _rotate(self, step: Rotate, here: Ref, authorities: dict[Ref, IssuedPair]) -> Object | None:
         """The Secret's data is read for the step, and written at that version."""
         rotation = step.rotation
         ref = rotation.secret
         found = await self._super.get(ref)
         if found is None:
-            raise StepFailedError("SecretMissing", f"{ref} was deleted meanwhile")
+            raise StepFailedError("SecretMissing", f"{ref} was deleted meanwhile", "conflict")
         if rotation.step is RotationStep.CLEAN:
-            await self._unpublish(ref, found)
+            await self._unpublish(ref, found, here)
             return found
-        progress = await self._rewrite(step, found) if rotation.step is RotationStep.REWRITE else ""
+        progress = await self._rewrite(step, found, here) if rotation.step is RotationStep.REWRITE else ""
         made = rotating.rotate(
             PLANS[rotation.what],
             rotation.step,
@@ -236,15 +237,17 @@ class Executor:
         manifest = issuing.secret_of(ref.namespace, ref.name, data, step.labels, annotations)
         return await self._write(manifest, found["metadata"]["resourceVersion"])
 
-    async def _unpublish(self, ref: Ref, authority: Object) -> None:
+    async def _unpublish(self, ref: Ref, authority: Object, here: Ref) -> None:
         """Aggregated API servers of the tenant trust the former authority no longer."""
         client = self._open_tenant(await self._access(Ref("Secret", ref.namespace, names.OPERATOR_CLIENT)))
         try:
             await unpublish(client, read_authority(authority, None))
+        except (ApiError, UnreachableError) as error:
+            raise _tenant_failure(error, here) from None
         finally:
             await client.close()
 
-    async def _rewrite(self, step: Rotate, config: Object) -> str:
+    async def _rewrite(self, step: Rotate, config: Object, here: Ref) -> str:
         """A part of the tenant's Secrets, and how far that is."""
         annotations = config["metadata"].get("annotations") or {}
         token = rotations.progress_of(annotations, step.servers)
@@ -254,6 +257,8 @@ class Executor:
         client = self._open_tenant(access)
         try:
             return rotations.progress_text(step.servers, await rewrite(client, token))
+        except (ApiError, UnreachableError) as error:
+            raise _tenant_failure(error, here) from None
         finally:
             await client.close()
 
@@ -283,7 +288,9 @@ class Executor:
         """The copy is of what was judged, or it is not made."""
         text = secret_value(await self._super.get(step.source) or {}, step.key)
         if digest_of(text) != step.digest:
-            raise StepFailedError("SourceChanged", f"{step.source} has changed meanwhile and is read again")
+            raise StepFailedError(
+                "SourceChanged", f"{step.source} has changed meanwhile and is read again", "conflict"
+            )
         return await self._super.apply(kubeconfig_copy(step.digest, step.target.namespace, step.labels, text))
 
     async def _add_encryption_keys(self, step: AddEncryptionKeys) -> Object | None:
@@ -370,13 +377,30 @@ def _ref_of(step: OperatorStep, here: Ref) -> Ref:
             return here
 
 
-def _reason(error: ApiError | UnreachableError) -> str:
+def _tenant_failure(error: ApiError | UnreachableError, cluster: Ref) -> StepFailedError:
+    """What a tenant's own API server, or a webhook in it, answered: the super cluster has no part in it."""
+    name = f"{cluster.name} -n {cluster.namespace}"
+    if isinstance(error, UnreachableError):
+        message = f"the tenant's API server does not answer; kubectl vc doctor {name}: {printable(error)}"
+        return StepFailedError("TenantUnreachable", message, "tenant")
+    webhook = blocking_webhook(error.status)
+    if webhook is not None:
+        return StepFailedError("WebhookInTheWay", webhook_problem(webhook, "", name), "tenant")
+    message = f"the tenant's API server refuses it; kubectl vc doctor {name}: {printable(error)}"
+    return StepFailedError("TenantRefuses", message, "tenant")
+
+
+def _reason(error: StepFailedError | ApiError | UnreachableError) -> str:
+    if isinstance(error, StepFailedError):
+        return error.reason
     if isinstance(error, UnreachableError):
         return "SuperClusterUnreachable"
     return error.status.reason or "Refused"
 
 
-def _cause(error: ApiError | UnreachableError) -> str:
+def _cause(error: StepFailedError | ApiError | UnreachableError) -> str:
+    if isinstance(error, StepFailedError):
+        return error.cause
     if isinstance(error, UnreachableError):
         return "unreachable"
     named = {401: "unauthorized", 403: "forbidden", 404: "notFound", 409: "conflict", 429: "throttled"}

@@ -67,7 +67,7 @@ async def apply_defaults(
             f"the tenant's API server took more than {PASS_TIMEOUT_S:.0f} s for its defaults"
         )
     except (ApiError, UnreachableError) as error:
-        found.failures.append(_text(error))
+        found.failures.append(printable(error))
     return found.result
 
 
@@ -170,7 +170,7 @@ class _Pass:
         """Why, in a sentence; a webhook of the tenant is named by its configuration."""
         webhook = blocking_webhook(error.status)
         if webhook is None:
-            return _text(error)
+            return printable(error)
         try:
             configuration = await self._api.configuration_of(webhook)
         except (ApiError, UnreachableError):
@@ -192,6 +192,6 @@ def _copied(secret: Object | None) -> Object | None:
     return found if all(isinstance(each, str) and each for each in found.values()) else None
 
 
-def _text(error: ApiError | UnreachableError) -> str:
+def printable(error: ApiError | UnreachableError) -> str:
     """The tenant's API server wrote it."""
     return one_line(error, _MAX_TEXT)

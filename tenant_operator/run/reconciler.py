@@ -134,6 +134,8 @@ class Reconciler:
         made = plan(observed, self._settings)
         state.waits_for = made.waits_for
         failures, versions, is_cut = await self._carry_out(observed, made.steps)
+        tries = 1 + (state.failures[0].tries if state.failures else 0)
+        failures = tuple(msgspec.structs.replace(each, tries=tries) for each in failures)
         state.failures = failures
         state.unseen.update(versions)
         state.unseen_since = self._outside.monotonic()

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import pytest
 
+from tenant_operator.core.conditions import ConditionType, holds
 from tenant_operator.core.observed import Failed
-from tenant_operator.core.status import status_after, status_patch
+from tenant_operator.core.status import status_after, status_patch, with_failure
 from tenant_operator.model.objects import Object, Ref
 from tests.unit.tenant_operator.core.worlds import FakeWorld, virtual_cluster
 
@@ -21,7 +22,7 @@ def second_patch(first: str, second: str) -> Object | None:
 
     def patch(text: str) -> Object | None:
         observed = world.observed()
-        after = status_after(observed, made, (Failed(SECRET, "InternalError", text),))
+        after = status_after(observed, made, (Failed(SECRET, "InternalError", text, 3),))
         return status_patch(observed.virtual_cluster, after)
 
     written = patch(first)
@@ -47,3 +48,26 @@ def test_other_failure_is_written(text: str) -> None:
     patch = second_patch(text.format(1), text.format(2))
     assert patch is not None
     assert patch["status"]["message"] == f"Secret tenants/x: {text.format(2)}"
+
+
+@pytest.mark.parametrize("phase", ["", "Pending", "Running", "Updating", "Terminating"])
+@pytest.mark.parametrize("tries", range(1, 6))
+def test_step_that_fails_takes_nothing_from_a_tenant_at_first(phase: str, tries: int) -> None:
+    findings = tuple(holds(each, "R") for each in ConditionType)
+    failed = Failed(SECRET, "TooManyRequests", "later", tries)
+    found = {
+        each.type: (each.status, each.reason, each.message)
+        for each in with_failure(findings, (failed,), is_served=phase in ("Running", "Updating"))
+    }
+    shown = "UpToDate" if phase in ("Running", "Updating") and tries < 3 else "Ready"
+    expected = {each.type: (each.status, each.reason, each.message) for each in findings}
+    assert found == expected | {shown: ("False", "TooManyRequests", "Secret tenants/x: later")}
+
+
+@pytest.mark.parametrize(("tries", "ready"), [(1, "True"), (2, "True"), (3, "False")])
+def test_ready_of_a_served_tenant_after_failures(tries: int, ready: str) -> None:
+    world = FakeWorld(virtual_cluster())
+    world.run()
+    observed = world.observed()
+    after = status_after(observed, world.plan(), (Failed(SECRET, "Conflict", "x", tries),))
+    assert {each.type: each.status for each in after.conditions}["Ready"] == ready

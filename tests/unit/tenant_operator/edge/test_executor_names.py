@@ -15,7 +15,7 @@ from daemonkit.kube.resources import Status
 from tenancy import keys
 from tenant_operator.core.observed import Failed, Observed
 from tenant_operator.core.steps import GenerateKeys, IssueAuthority, IssueLeaf, OperatorStep
-from tenant_operator.edge.executor import Executor, _ref_of
+from tenant_operator.edge.executor import Executor
 from tenant_operator.edge.requests import SuperClusterWriter
 from tenant_operator.edge.write_gate import GatedClient
 from tenant_operator.metrics import OperatorMetrics
@@ -24,6 +24,13 @@ from tenant_operator.model.virtual_cluster import VirtualCluster
 from tests.unit.tenant_operator.core.worlds import NOW, FakeWorld, virtual_cluster
 
 pytestmark = pytest.mark.asyncio
+
+
+def secret_of(step: OperatorStep) -> Ref:
+    if isinstance(step, IssueAuthority):
+        return Ref("Secret", step.namespace, step.spec.secret)
+    assert isinstance(step, IssueLeaf | GenerateKeys)
+    return step.spec.ref if isinstance(step, IssueLeaf) else step.secret
 
 
 def creations() -> list[OperatorStep]:
@@ -40,7 +47,6 @@ def creations() -> list[OperatorStep]:
 
 
 CREATIONS = creations()
-HERE = Ref("VirtualCluster", "tenants", "acme")
 
 
 class TakenSecrets:
@@ -90,7 +96,7 @@ async def failures(taken: Ref, labels: dict[str, str] | None) -> list[Failed]:
     "labels", [None, {}, {keys.MANAGED_BY: "other"}, {keys.MANAGED_BY: "vc-operator", keys.VC_UID: "another"}]
 )
 async def test_secret_of_another_is_named(at: int, labels: dict[str, str] | None) -> None:
-    ref = _ref_of(CREATIONS[at], HERE)
+    ref = secret_of(CREATIONS[at])
     found = [each for each in await failures(ref, labels) if each.ref == ref]
     assert [each.reason for each in found] == ["NameTaken"]
     selector = "tenancy.x-k8s.io/vcuid=3c6ef372-0000-4000-8000-000000000001"
@@ -104,9 +110,9 @@ async def test_secret_of_another_is_named(at: int, labels: dict[str, str] | None
 @pytest.mark.parametrize("at", range(len(CREATIONS)))
 async def test_secret_that_was_made_meanwhile_is_no_fault(at: int) -> None:
     labels = {keys.MANAGED_BY: "vc-operator", keys.VC_UID: virtual_cluster()["metadata"]["uid"]}
-    ref = _ref_of(CREATIONS[at], HERE)
+    ref = secret_of(CREATIONS[at])
     assert [each for each in await failures(ref, labels) if each.ref == ref] == []
 
 
 async def test_kubeconfig_of_people_is_among_them() -> None:
-    assert Ref("Secret", "tenants", "acme-kubeconfig") in {_ref_of(each, HERE) for each in CREATIONS}
+    assert Ref("Secret", "tenants", "acme-kubeconfig") in {secret_of(each) for each in CREATIONS}

@@ -174,7 +174,8 @@ async def test_failing_step_is_tried_by_its_backoff(*, is_writing: bool) -> None
         await place.work()
         tries += [second] * (place.super.tries - count)
     assert tries == [0, 1, 3, 7, 15, 31, 63, 127]
-    assert place.super.statuses - before == 1
+    # Condition UpToDate at first, and Ready once it lasts.
+    assert place.super.statuses - before == 2
 
 
 async def test_spec_change_is_tried_at_once() -> None:
