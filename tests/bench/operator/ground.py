@@ -81,7 +81,8 @@ class Ground:
             cluster.create(CLUSTER_VERSIONS, {"metadata": {"name": "v1.34"}, "spec": _RELEASE})
             addresses = [{"type": "InternalIP", "address": "127.0.0.1"}]
             node = cluster.create(NODES, {"metadata": {"name": "node-1"}})
-            cluster.update(NODES, node | {"status": {"addresses": addresses}}, "status")
+            status = {"addresses": addresses, "conditions": [{"type": "Ready", "status": "True"}]}
+            cluster.update(NODES, node | {"status": status}, "status")
             self._write_files()
             try:
                 yield self
