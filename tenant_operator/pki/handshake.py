@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a TLS server shows before it knows its client (RFC 5246, 7.4). Pure.
+"""What a TLS server shows before it knows its client (RFC 5246, 7.4).
 
 These are its certificates, and the authorities by which it verifies clients. Up to TLS 1.2 they are not
 encrypted.
