@@ -25,7 +25,7 @@ _DECIDING = frozenset(
         r"\S+",
         """
         base64 binascii bisect calendar collections collections.abc contextlib copy dataclasses datetime enum
-        fnmatch functools hashlib heapq ipaddress itertools json math operator posixpath re string struct
+        fnmatch fractions functools hashlib heapq ipaddress itertools json math operator posixpath re string struct
         types typing urllib.parse weakref zlib
         cryptography cryptography.exceptions cryptography.hazmat.primitives.serialization
         cryptography.x509.oid dns.exception dns.flags dns.message dns.rcode msgspec msgspec.structs yaml

@@ -331,7 +331,8 @@ class FakeWorld:
             return
         merged = json.loads(json.dumps(before))
         for key, value in manifest.items():
-            if isinstance(value, dict) and isinstance(merged.get(key), dict):
+            # All values of a Secret or ConfigMap are the operator's: those that it leaves out go.
+            if key != "data" and isinstance(value, dict) and isinstance(merged.get(key), dict):
                 merged[key] |= value
             else:
                 merged[key] = value
