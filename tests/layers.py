@@ -25,8 +25,8 @@ _DECIDING = frozenset(
         r"\S+",
         """
         base64 binascii bisect calendar collections collections.abc contextlib copy dataclasses datetime enum
-        fnmatch fractions functools hashlib heapq ipaddress itertools json math operator posixpath re string struct
-        types typing urllib.parse weakref zlib
+        fnmatch fractions functools hashlib heapq ipaddress itertools json math operator posixpath re string
+        struct types typing urllib.parse weakref zlib
         cryptography cryptography.exceptions cryptography.hazmat.primitives.serialization
         cryptography.x509.oid dns.exception dns.flags dns.message dns.rcode msgspec msgspec.structs yaml
         """,

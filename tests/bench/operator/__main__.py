@@ -130,7 +130,7 @@ async def _pass(operator: MeasuredOperator, requests: RequestLog, seconds: float
         before = -1
         while before != requests.count:
             before = requests.count
-            await asyncio.sleep(_QUIET_S)
+            await asyncio.sleep(_QUIET_S)  # pace: of requests that are under way
 
 
 async def _until_more(operator: MeasuredOperator, before: float) -> None:
