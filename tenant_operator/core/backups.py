@@ -17,7 +17,7 @@ from tenant_operator.life.requests import time_of
 from tenant_operator.life.store_jobs import JobState
 from tenant_operator.model import names
 from tenant_operator.model.control_plane import ControlPlane, ManifestInputs
-from tenant_operator.model.objects import Object, Ref
+from tenant_operator.model.objects import Object, Ref, ref_of
 from tenant_operator.model.virtual_cluster import BackupStatus
 
 _AWAITED_S = 1.0
@@ -43,7 +43,10 @@ def settle(
         builder.steps.append(CopySecret(source, found.copies_keys_to, control_plane.labels))
     if found.manifests:
         builder.steps += credentials_of(control_plane, inputs)
-    apply_all(builder, observed, found.manifests)
+    # A claim that is there keeps its size: the API server refuses a smaller one, and the step would fail for
+    # ever.
+    made = {ref for ref in observed.objects if ref.kind == "PersistentVolumeClaim"}
+    apply_all(builder, observed, [each for each in found.manifests if ref_of(each) not in made])
     builder.steps += [Remove(ref, uid) for ref, uid in found.removed if not _is_ending(observed, ref)]
     _forget_keys(builder, observed, control_plane, found)
     if found.reads_log_of is not None:

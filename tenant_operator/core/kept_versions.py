@@ -88,6 +88,20 @@ def resolve(observed: Observed, settings: Settings, kept: KeptVersions) -> Resol
     return made if isinstance(made, SpecProblem) else Resolved(made, problem)
 
 
+def with_members(resolved: Resolved, made_as: ControlPlane) -> Resolved:
+    """With the problem that its class asks for another number of members than its store was made with."""
+    asked, kept = (each.size.etcd.replicas for each in (resolved.control_plane, made_as))
+    if resolved.problem is not None or asked == kept:
+        return resolved
+    problem = SpecProblem(
+        "spec.class",
+        "StoreMembersKept",
+        f"the class asks for an etcd of {asked} members, and the tenant's has {kept}",
+        "take the former class, or restore a backup into a new VirtualCluster of this class",
+    )
+    return msgspec.structs.replace(resolved, problem=problem)
+
+
 def _release(versions: Mapping[str, ClusterVersion], name: str) -> Release | SpecProblem:
     version = versions.get(name)
     if version is not None:

@@ -24,6 +24,7 @@ from tenant_operator.core.kept_versions import Resolved, resolve
 from tenant_operator.core.observed import Observed
 from tenant_operator.core.plan import PlanBuilder, Settings, TenantPlan
 from tenant_operator.core.probes import NodesProbe, ReadyzProbe, SyncerProbe
+from tenant_operator.core.steps import PatchCluster
 from tenant_operator.core.versions import VersionPlan
 from tenant_operator.core.workloads import workloads
 from tenant_operator.life import requests, sleep
@@ -34,7 +35,7 @@ from tenant_operator.model import names
 from tenant_operator.model.control_plane import ControlPlane
 from tenant_operator.model.objects import Ref
 from tenant_operator.model.problem import SpecProblem
-from tenant_operator.model.virtual_cluster import SleepStatus
+from tenant_operator.model.virtual_cluster import SleepStatus, VirtualCluster
 from tenant_operator.pki.catalog import server_url
 from tenant_operator.pki.plan import ALL_CERTIFICATES
 
@@ -66,6 +67,7 @@ def plan(observed: Observed, settings: Settings) -> TenantPlan:
     asked = requests.read(cluster.metadata.annotations, observed.now_s)
     rest = sleep.decide(cluster, asked, observed.now_s, _volumes(observed))
     made_as = native.as_made(observed, resolved.control_plane)
+    resolved = kept_versions.with_members(resolved, made_as)
     inputs = native.manifest_inputs(observed, made_as, settings)
     has_run = cluster.status.phase in (RUNNING, UPDATING)
     restoring = restores.decide(observed, made_as, inputs, asked.restore, has_run=has_run)
@@ -82,6 +84,9 @@ def plan(observed: Observed, settings: Settings) -> TenantPlan:
     else:
         control_plane, is_known = versions.with_versions(control_plane, found.versions), True
     builder = PlanBuilder()
+    if asked.confirmed_version and _begins(found, cluster):
+        # Left of another upgrade to this name: a person confirms what there is to see.
+        builder.steps.append(PatchCluster({"metadata": {"annotations": {keys.CONFIRM_UPGRADE: None}}}))
     if native.claim(builder, observed, control_plane):
         kept_versions.keep(builder, observed, resolved, kept, found.upgrade)
         certificates = native.stages(builder, observed, control_plane, settings, asked, is_known=is_known)
@@ -140,6 +145,12 @@ def _not_supported(asked: Requests) -> Iterator[SpecProblem]:
             "this version of vc-operator does not serve the request",
             "remove the annotation",
         )
+
+
+def _begins(found: VersionPlan, cluster: VirtualCluster) -> bool:
+    """Whether this plan begins an upgrade."""
+    before = cluster.status.upgrade
+    return found.upgrade is not None and (before is None or found.upgrade.started_at != before.started_at)
 
 
 def _volumes(observed: Observed) -> list[Ref]:

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 
 from tenant_operator.model.objects import Object, Ref
@@ -118,3 +120,18 @@ def test_backup_of_an_operator_killed_after_each_step(most: int) -> None:
     whole.run()
     assert world.objects.keys() == whole.objects.keys()
     assert world.cluster["status"]["backups"] == whole.cluster["status"]["backups"]
+
+
+@pytest.mark.parametrize("quota", [128 << 20, 4 << 30])
+def test_a_volume_of_backups_keeps_its_size(quota: int) -> None:
+    """The API server refuses a smaller one; a larger one, where the class of the volume does."""
+    world = asked()
+    world.run()
+    volume = Ref("PersistentVolumeClaim", key_of(world), "backups")
+    before = copy.deepcopy(world.objects[volume]["spec"])
+    world.version = copy.deepcopy(world.version)
+    world.version["spec"]["classes"] = {"small": {"etcd": {"quotaBytes": quota}}}
+    ask(world, "another")
+    world.run()
+    assert world.objects[volume]["spec"] == before
+    assert [each["name"] for each in world.cluster["status"]["backups"]] == ["nightly", "another"]

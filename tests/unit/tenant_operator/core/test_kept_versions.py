@@ -206,3 +206,18 @@ def test_ranges_are_judged_when_the_tenant_is_made() -> None:
     new = FakeWorld(virtual_cluster(), settings=world.settings)
     assert new.plan().steps == ()
     assert new.plan().findings[0].reason == "ServiceRangeOverlaps"
+
+
+@pytest.mark.parametrize("left", ["v1.35", "v1.34"])
+def test_a_confirmation_is_of_one_upgrade(left: str) -> None:
+    """The annotation is of an upgrade that was taken back, or of one before this."""
+    world = running()
+    world.cluster["metadata"]["annotations"] = {keys.CONFIRM_UPGRADE: left, "of": "others"}
+    world.more_versions = (version("v1.35", "1.35.0"),)
+    world.cluster["spec"]["clusterVersionName"] = "v1.35"
+    world.run()
+    assert world.cluster["metadata"]["annotations"] == {"of": "others"}
+    assert world.cluster["status"]["upgrade"].get("confirmed", False) is False
+    world.cluster["metadata"]["annotations"][keys.CONFIRM_UPGRADE] = "v1.35"
+    world.run()
+    assert world.cluster["status"]["upgrade"]["confirmed"] is True

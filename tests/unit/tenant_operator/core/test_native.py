@@ -173,3 +173,16 @@ def test_a_quantity_that_is_none_is_a_condition(component: str, field: str, text
     (finding,) = world.plan().findings
     assert finding.reason == "QuantityInvalid"
     assert f"ClusterVersion v1.34: spec.classes.small.{component}.{field}" in finding.message
+
+
+@pytest.mark.parametrize(("before", "after"), [("small", "large"), ("large", "small")])
+def test_other_members_than_a_store_has_are_a_condition(before: str, after: str) -> None:
+    world = world_of(**{"class": before})
+    world.run()
+    count = world.objects[Ref("StatefulSet", key_of(world), "etcd")]["spec"]["replicas"]
+    world.cluster["spec"]["class"] = after
+    world.run()
+    assert world.objects[Ref("StatefulSet", key_of(world), "etcd")]["spec"]["replicas"] == count
+    found = next(each for each in world.cluster["status"]["conditions"] if each["type"] == "UpToDate")
+    assert (found["status"], found["reason"]) == ("False", "StoreMembersKept")
+    assert is_ready(world)
