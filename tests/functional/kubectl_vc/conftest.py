@@ -34,9 +34,9 @@ class Installed:
         return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
     def start(self, *words: str, program: str = "kubectl-vc", **more: str) -> "subprocess.Popen[str]":
-        """A call that goes on."""
+        """A call that goes on, with the signals of a person's shell: below nohup some are ignored."""
         return subprocess.Popen(
-            [str(self.directory / "bin" / program), *words],
+            ["/usr/bin/env", "--default-signal=HUP,INT", str(self.directory / "bin" / program), *words],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
