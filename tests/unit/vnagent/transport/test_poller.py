@@ -115,7 +115,7 @@ class LookedAt(PolledSocket):
 class Setting:
     def __init__(self) -> None:
         self.loop = SteppedLoop()
-        self.poller = SocketPoller(cast(asyncio.AbstractEventLoop, self.loop))
+        self.poller = SocketPoller(cast(asyncio.AbstractEventLoop, self.loop), clock=self.loop.time)
 
     def sockets(self, count: int, tenant: str | None = None) -> list[LookedAt]:
         group = self.poller.shared if tenant is None else self.poller.group_of(tenant, NO_USAGE)
