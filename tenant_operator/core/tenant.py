@@ -84,7 +84,7 @@ def plan(observed: Observed, settings: Settings) -> TenantPlan:
     else:
         control_plane, is_known = versions.with_versions(control_plane, found.versions), True
     builder = PlanBuilder()
-    if asked.confirmed_version and _begins(found, cluster):
+    if asked.confirmed_version and _is_new_upgrade(found, cluster):
         # Left of another upgrade to this name: a person confirms what there is to see.
         builder.steps.append(PatchCluster({"metadata": {"annotations": {keys.CONFIRM_UPGRADE: None}}}))
     if native.claim(builder, observed, control_plane):
@@ -147,7 +147,7 @@ def _not_supported(asked: Requests) -> Iterator[SpecProblem]:
         )
 
 
-def _begins(found: VersionPlan, cluster: VirtualCluster) -> bool:
+def _is_new_upgrade(found: VersionPlan, cluster: VirtualCluster) -> bool:
     """Whether this plan begins an upgrade."""
     before = cluster.status.upgrade
     return found.upgrade is not None and (before is None or found.upgrade.started_at != before.started_at)
