@@ -91,7 +91,11 @@ def _wait_version(tenant: OperatedTenant, name: str, release: KubernetesImages) 
     tenant.wait(f"status has ClusterVersion {name}", is_there, timeout_s=_UPGRADED_S)
     tenant.wait_condition("UpToDate")
     assert tenant.get()["status"]["kubernetesVersion"] == release.version.removeprefix("v")
-    assert tenant.api().get("/version")["gitVersion"] == release.version
+    # One of before that is ending answers until no request is led to it.
+    tenant.wait(
+        f"an API server of {release.version} answers",
+        lambda: tenant.api().get("/version")["gitVersion"] == release.version,
+    )
 
 
 def _emulated_minor(tenant: OperatedTenant) -> str:
