@@ -212,11 +212,8 @@ class Requester(Protocol):
     ) -> bytes: ...
 
 
-class ApiClient(Protocol):
-    """What makes single requests and watches: a `Client`, or one in the process. Its owner closes it."""
-
-    @property
-    def server(self) -> str: ...
+class CheckedRequester(Protocol):
+    """A `Requester` that asks right before it sends, each time that it does."""
 
     async def request(
         self,
@@ -229,6 +226,13 @@ class ApiClient(Protocol):
         limit_bytes: int = MAX_RESPONSE_BYTES,
         before_send: Callable[[], None] | None = None,
     ) -> bytes: ...
+
+
+class ApiClient(CheckedRequester, Protocol):
+    """What makes single requests and watches: a `Client`, or one in the process. Its owner closes it."""
+
+    @property
+    def server(self) -> str: ...
 
     def stream(
         self, path: str, params: Mapping[str, str], *, idle_timeout_s: float, timeout_s: float

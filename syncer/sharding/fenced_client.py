@@ -1,34 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """A client whose writes for a tenant are sent only while this process holds that tenant."""
 
-from collections.abc import Callable, Mapping
-from typing import Protocol
+from collections.abc import Mapping
 
 from daemonkit.fairness.scheduler import Account
 from daemonkit.kube.byte_budget import OverBudgetError
-from daemonkit.kube.client import MAX_RESPONSE_BYTES, ReceivedBytes, UnreachableError
+from daemonkit.kube.client import CheckedRequester, ReceivedBytes, UnreachableError
 from daemonkit.kube.object_limits import MAX_OBJECT_BYTES
 from syncer.sharding.port import TenantOwnership
 
 
 class NotHeldError(UnreachableError):
     """Another replica has the tenant, or may have it: nothing was sent, or the answer is not known."""
-
-
-class CheckedRequester(Protocol):
-    """A `Requester` that asks right before it sends, each time that it does."""
-
-    async def request(
-        self,
-        method: str,
-        path: str,
-        params: Mapping[str, str],
-        body: bytes | None = None,
-        *,
-        content_type: str = "application/json",
-        limit_bytes: int = MAX_RESPONSE_BYTES,
-        before_send: Callable[[], None] | None = None,
-    ) -> bytes: ...
 
 
 # Each is about one object, which has its managed fields besides. A tenant's API server may send what it

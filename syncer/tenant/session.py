@@ -19,7 +19,7 @@ import msgspec
 from daemonkit.fairness.emptying import Holder, emptied
 from daemonkit.fairness.scheduler import Account
 from daemonkit.fairness.steps import WorkStep, in_steps
-from daemonkit.kube.client import ReceivedBytes
+from daemonkit.kube.client import CheckedRequester, ReceivedBytes
 from daemonkit.kube.credentials import Credentials
 from daemonkit.kube.kubeconfig import Access
 from daemonkit.kube.resources import Key
@@ -38,7 +38,7 @@ from syncer.core.write_rate import Charge, WriteRate
 from syncer.kinds.port import KindSync
 from syncer.policy.limits import count_name
 from syncer.policy.sync_policy import PolicyUnusable, SyncPolicy, known_or_default
-from syncer.sharding.fenced_client import CheckedRequester, FencedClient
+from syncer.sharding.fenced_client import FencedClient
 from syncer.sharding.port import TenantOwnership
 from syncer.surroundings import COMPONENT, ProvenClient
 from syncer.tenant.api_server import TenantApiServer

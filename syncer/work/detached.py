@@ -14,13 +14,13 @@ from typing import Protocol
 import msgspec
 
 from daemonkit import logs
-from daemonkit.kube.client import ApiError, UnreachableError
+from daemonkit.kube.client import ApiError, CheckedRequester, UnreachableError
 from daemonkit.kube.resources import Key, Resource
 from syncer.caches.cached_object import CachedObject
 from syncer.caches.super_cluster import SuperCaches
 from syncer.core.objects import Object, annotations_of, is_deleting
 from syncer.policy.sync_policy import PolicyUnusable, SyncPolicy
-from syncer.sharding.fenced_client import CheckedRequester, FencedClient
+from syncer.sharding.fenced_client import FencedClient
 from syncer.sharding.port import TenantOwnership
 from tenancy import keys
 from tenancy.super_namespaces import SuperNamespaceOwner

@@ -15,7 +15,7 @@ import msgspec
 from daemonkit import logs
 from daemonkit.fairness.steps import WorkStep, in_steps
 from daemonkit.kube import deep_json
-from daemonkit.kube.client import ApiError, Requester, UnreachableError
+from daemonkit.kube.client import ApiError, CheckedRequester, Requester, UnreachableError
 from daemonkit.kube.resources import NAMESPACES, PODS, VIRTUAL_CLUSTERS
 from syncer.caches.super_cluster import SuperCaches
 from syncer.core.objects import Object, is_deleting, metadata
@@ -30,7 +30,7 @@ from syncer.core.orphans import (
 )
 from syncer.kinds.pod.sync import ORPHAN_GRACE_S
 from syncer.metrics import SyncerMetrics
-from syncer.sharding.fenced_client import CheckedRequester, FencedClient
+from syncer.sharding.fenced_client import FencedClient
 from syncer.sharding.port import TenantOwnership
 from syncer.sources.virtual_clusters import VirtualClusterSource
 from syncer.tenant.owned_namespaces import NAMESPACE
