@@ -106,16 +106,7 @@ def _steps() -> int:
 @pytest.mark.parametrize("most", range(_steps()))
 def test_backup_of_an_operator_killed_after_each_step(most: int) -> None:
     world = asked()
-    taken = 0
-    while taken < most:
-        plan = world.plan()
-        for step in plan.steps[: most - taken]:
-            world.carry_out(step)
-        taken += len(plan.steps[: most - taken])
-        if taken < most:
-            world.finish(plan)
-    world.probes.clear()
-    world.run()
+    world.run_killed(most)
     whole = asked()
     whole.run()
     assert world.objects.keys() == whole.objects.keys()

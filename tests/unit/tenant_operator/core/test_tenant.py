@@ -98,16 +98,7 @@ def _steps() -> int:
 def test_operator_killed_after_each_step(most: int) -> None:
     """What a process knows is lost after `most` steps; another one makes the same tenant."""
     world = FakeWorld(virtual_cluster())
-    taken = 0
-    while taken < most:
-        plan = world.plan()
-        for step in plan.steps[: most - taken]:
-            world.carry_out(step)
-        taken += len(plan.steps[: most - taken])
-        if taken < most:
-            world.finish(plan)
-    world.probes.clear()
-    world.run()
+    world.run_killed(most)
     assert world.objects.keys() == made().objects.keys()
     assert condition(world, ConditionType.READY) == ("True", "TenantReady")
 

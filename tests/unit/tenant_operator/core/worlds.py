@@ -125,6 +125,19 @@ class FakeWorld:
                 return total
         raise AssertionError(f"not settled after {most} plans: {self.plan()}")
 
+    def run_killed(self, most: int) -> None:
+        """The operator is killed after `most` steps, and loses what a process knows; the next one goes on."""
+        taken = 0
+        while taken < most:
+            made = self.plan()
+            for step in made.steps[: most - taken]:
+                self.carry_out(step)
+            taken += len(made.steps[: most - taken])
+            if taken < most:
+                self.finish(made)
+        self.probes.clear()
+        self.run()
+
     def finish(self, made: TenantPlan) -> bool:
         """Write the status, answer the probes, and let workloads become ready. Returns whether any
         changed."""
