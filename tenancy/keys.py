@@ -21,7 +21,7 @@ VC_UID = "tenancy.x-k8s.io/vcuid"
 VC_ROOT_NAMESPACE = "tenancy.x-k8s.io/vcrootns"
 
 # Annotation on the root namespace of a VirtualCluster that is gone, `true`: its volumes stay, until a person
-# deletes the namespace. By vc-operator; nobody else's is regarded.
+# deletes the namespace. vc-syncer reads it on namespaces of vc-operator alone.
 RETAINED = "vcnode.io/retained"
 
 # Annotation on a tenant's root namespace: the service ranges of its control plane, separated by commas.

@@ -144,7 +144,7 @@ def _merged(value: Any, config: Any, field: str) -> Any:
 
 def _remove(value: Object, path: Path, kept: Collection[Path]) -> None:
     """Remove a field, and what is empty without it. An item of a list goes whole, with what a server set in
-    it, once nobody owns a field of it."""
+    it, once no manager owns a field of it."""
     for at, step in enumerate(path):
         is_item = step.startswith("k:")
         if is_item and not any(each[: at + 1] == path[: at + 1] for each in kept):
