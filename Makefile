@@ -52,11 +52,11 @@ t: $(VENV)/dev  ## one file of tests, or one test: make t F=tests/unit/ruleset/t
 	$(BIN)/python -m pytest $(F) $(ARGS)
 
 # CI runs the cases once: compiled, as packages install vn-agent.
-test: check functional $(if $(REQUIRE_RINGS),lab lab_vm k8s side_by_side,cases compiled lab lab_vm k8s k8s_syncer systemd lab_nodes site fuzz soak)  ## before every merge: every ring that this machine can run
+test: check functional $(if $(REQUIRE_RINGS),k8s side_by_side,cases compiled lab lab_vm k8s k8s_syncer systemd lab_nodes site fuzz soak)  ## before every merge: every ring that this machine can run
 
 # k8s_syncer waits for API servers for half of its time. The other rings fill it, and print after it.
 side_by_side:
-	@mkdir -p build/rings; $(MAKE) --keep-going soak systemd lab_nodes site compiled fuzz conformance_quick >build/rings/beside.log 2>&1 & \
+	@mkdir -p build/rings; $(MAKE) --keep-going lab lab_vm soak systemd lab_nodes site compiled fuzz conformance_quick >build/rings/beside.log 2>&1 & \
 	code=0; $(MAKE) k8s_syncer || code=$$?; wait $$! || code=$$?; cat build/rings/beside.log; exit $$code
 
 lab-up: build/packages/SHA256SUMS programs  ## the lab of lab/ on this machine, without Vagrant; needs root

@@ -3,12 +3,11 @@
 
 The rules are made of the objects as they are there, and of the addresses that their selectors select when the
 engine is started. As the API has it: a pod that a policy selects may do what the policies admit, answers are
-always admitted, and nothing applies between a pod and its own node. What is refused is counted and rejected.
+always admitted, and nothing applies between a pod and its own node. What is refused is rejected.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -61,7 +60,7 @@ class ClusterObjects:
                     for rule in policy["spec"].get(side) or []
                     for line in self._admitted(policy, rule, peers, kind)
                 ]
-                chains.append(_chain(chain, [*admitted, "counter reject with icmp admin-prohibited"]))
+                chains.append(_chain(chain, [*admitted, "reject with icmp admin-prohibited"]))
         head = "type filter hook forward priority 10; policy accept;"
         forward = _chain("forward", [head, "ct state established,related accept", *heads])
         return f"table ip {_TABLE} {{\n{''.join(chains)}{forward}}}\n"
@@ -120,24 +119,9 @@ def enforced(ring: SyncedRing) -> Iterator[None]:
             nft(node, f"delete table ip {_TABLE}\n")
 
 
-def refused(ring: SyncedRing) -> int:
-    """How many packets the engine has refused so far."""
-    return sum(_counted(node) for node in ring.nodes)
-
-
 def nft(node: SuperNode, script: str) -> None:
     """Load a script in a node's network namespace."""
     run([*node.node.namespace.enter, "nft", "-f", "-"], stdin=script.encode())
-
-
-def _counted(node: SuperNode) -> int:
-    listed = json.loads(run([*node.node.namespace.enter, "nft", "-j", "list", "table", "ip", _TABLE]))
-    return sum(
-        part["counter"]["packets"]
-        for each in listed["nftables"]
-        for part in each.get("rule", {}).get("expr", [])
-        if "counter" in part
-    )
 
 
 def _is_selected(policy: JsonObject, pod: JsonObject, kind: str) -> bool:

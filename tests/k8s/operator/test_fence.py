@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import http.client
 import json
 import socket
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -58,26 +60,21 @@ def test_no_path_leads_out_of_the_fence(residents: Residents, addresses: list[Di
     api.create("/api/v1/namespaces", object_of("v1", "Namespace", NAMESPACE), may_exist=True)
     ring = tenant.ground.ring
     (node,) = (each for each in ring.nodes if each.name == server["spec"]["nodeName"])
-    with opened.counted(node, server["status"]["podIP"], addresses) as connections:
-        is_open = {
-            (path, to.name): _leads_there(api, connections, path, to) for path in PATHS for to in addresses
-        }
+    with (
+        opened.counted(node, server["status"]["podIP"], addresses) as connections,
+        ThreadPoolExecutor(len(addresses)) as threads,
+    ):
+        found = dict(
+            zip(addresses, threads.map(partial(_open_paths, api, connections), addresses), strict=True)
+        )
         # Kubernetes has no endpoints of link-local addresses.
         closed = {("APIService", "metadata"), ("services/proxy", "metadata")}
-        assert {key for key, value in is_open.items() if not value} == closed
+        assert {
+            (path, to.name) for to, paths in found.items() for path in PATHS if path not in paths
+        } == closed
         with policy_engine.enforced(ring):
-            for to in addresses:
-                connections.take(to)
-            for path, to in ((path, to) for path in PATHS for to in addresses):
-                before = policy_engine.refused(ring)
-                PATHS[path].dial(api, to)
-                if is_open[path, to.name]:
-                    wait_for(
-                        f"{path} to {to} is tried",
-                        partial(_is_refused, ring, before),
-                        timeout_s=_OPENED_S,
-                    )
-                assert connections.take(to) == 0, f"{path} leads to {to}"
+            for _ in threads.map(partial(_check_refused, api, connections), found.keys(), found.values()):
+                pass
             _check_service(tenant)
 
 
@@ -184,9 +181,21 @@ def _own(tenant: OperatedTenant, name: str) -> Leaf:
     return Leaf.from_pem(found["tls.crt"], found["tls.key"])
 
 
-def _is_refused(ring: SyncedRing, before: int) -> bool:
-    """Whether the engine has refused anything since."""
-    return policy_engine.refused(ring) > before
+def _open_paths(api: KubernetesApi, connections: OpenedConnections, to: DialledAddress) -> list[str]:
+    """Those that lead to an address, one after the other: connections are counted for each address."""
+    return [path for path in PATHS if _leads_there(api, connections, path, to)]
+
+
+def _check_refused(
+    api: KubernetesApi, connections: OpenedConnections, to: DialledAddress, paths: Sequence[str]
+) -> None:
+    """Each is tried, and leads nowhere."""
+    connections.take(to)
+    for path in paths:
+        connections.take_tried(to)
+        PATHS[path].dial(api, to)
+        wait_for(f"{path} to {to} is tried", partial(connections.take_tried, to), timeout_s=_OPENED_S)
+        assert connections.take(to) == 0, f"{path} leads to {to}"
 
 
 def _leads_there(api: KubernetesApi, connections: OpenedConnections, path: str, to: DialledAddress) -> bool:
@@ -216,18 +225,28 @@ def _check_service(tenant: OperatedTenant) -> None:
 
 @contextmanager
 def _metadata_service(ring: SyncedRing) -> Iterator[None]:
-    """Something that accepts connections there, as a cloud's metadata service does."""
+    """Something that accepts connections there, as a cloud's metadata service does, and ends them at once."""
     run(["ip", "-n", ring.control.name, "addr", "add", f"{_METADATA}/32", "dev", "lo"])
-    listener = None
     try:
-        listener = ring.control.socket(socket.AF_INET, socket.SOCK_STREAM)
-        listener.bind((_METADATA, _METADATA_PORT))
-        listener.listen(256)
-        yield
+        with (
+            ThreadPoolExecutor(1) as thread,
+            ring.control.socket(socket.AF_INET, socket.SOCK_STREAM) as listener,
+        ):
+            listener.bind((_METADATA, _METADATA_PORT))
+            listener.listen(256)
+            thread.submit(_accept, listener)
+            try:
+                yield
+            finally:
+                listener.shutdown(socket.SHUT_RDWR)
     finally:
-        if listener is not None:
-            listener.close()
         run(["ip", "-n", ring.control.name, "addr", "del", f"{_METADATA}/32", "dev", "lo"])
+
+
+def _accept(listener: socket.socket) -> None:
+    with contextlib.suppress(OSError):  # the listener's end
+        while True:
+            listener.accept()[0].close()
 
 
 def _pod(tenant: OperatedTenant, component: str) -> JsonObject:
