@@ -27,9 +27,9 @@ from daemonkit.kube.client import (
     UnreachableError,
 )
 from daemonkit.kube.freshness import Failure
-from daemonkit.kube.list_pages import ListPages, Spawn
 from daemonkit.kube.object_limits import limits_of
-from daemonkit.kube.reflector_log import FailureLog, OversizedObjectLog
+from daemonkit.kube.page_requests import PageRequests, Spawn
+from daemonkit.kube.reflector_log import FailureLog, OversizedObjectLog, failure_of
 from daemonkit.kube.reflector_policy import (
     SHORT_WATCH_S,
     Absent,
@@ -63,7 +63,7 @@ from daemonkit.kube.watch import (
     Removed,
     Undecodable,
 )
-from daemonkit.remedies import Cause, cause_of_status
+from daemonkit.remedies import Cause
 
 _log = logs.get(__name__)
 
@@ -238,7 +238,7 @@ class Reflector(Generic[T]):
             self._budget_part.note_compressed()
 
     async def run(self, spawn: Spawn | None = None) -> None:
-        """List and watch until cancelled. With `spawn` a list asks for its pages early; see `ListPages`."""
+        """List and watch until cancelled. With `spawn` pages are asked for early; see `PageRequests`."""
         state = Progress()
         while True:
             if state.step.delay_s > 0:
@@ -331,7 +331,7 @@ class Reflector(Generic[T]):
         filtered: dict[str, set[str]] = {}
         if not step.is_paged and self._budget_part is not None:
             self._budget_part.begin_whole_list()
-        pages = ListPages(self._page, spawn, self.name)
+        pages = PageRequests(self._page, spawn, self.name)
         try:
             version = await self._read(pages, params, items, filtered, is_paged=step.is_paged)
         finally:
@@ -360,7 +360,7 @@ class Reflector(Generic[T]):
 
     async def _read(
         self,
-        pages: ListPages,
+        pages: PageRequests,
         params: dict[str, str],
         items: list[Put[T] | Undecodable],
         filtered: dict[str, set[str]],
@@ -572,31 +572,18 @@ class Reflector(Generic[T]):
             "action": step.action,
             "version": self._store.version,
         }
-        code, cause, server = 0, Cause.OTHER, ""
         match outcome:
             case Listed():
                 _log.info("listed", **fields, objects=len(self._store.objects))
-                return
-            case Absent():
-                return
             case Ended():
                 _log.debug("watch ended", **fields)
-                return
             case Stalled():
                 # Usual for a quiet resource; if the server is gone, the next request fails.
                 _log.debug("watch brought nothing in time", **fields, next=following.step.action)
-                return
-            case Refused(status):
-                code, cause, server = status.code, cause_of_status(status.code), outcome.server
-                reason = f"{status.code} {status.reason}: {status.message}"
-            case Regressed(known, offered):
-                reason = f"the server offers version {offered}, which is older than {known}"
-            case Garbage(reason):
-                cause = Cause.MALFORMED
-            case Unreachable(reason, cause, server):
-                pass
-        failure = Failure(reason, self._clock(), code, cause, server)
-        self._failure_log.failed(step, failure, version=self._store.version, following=following)
+            case _:
+                failure = failure_of(outcome, self._clock())
+                if failure is not None:
+                    self._failure_log.failed(step, failure, version=self._store.version, following=following)
 
 
 def _body_limit(params: Mapping[str, str]) -> int:

@@ -7,9 +7,19 @@ from typing import ClassVar, Protocol
 
 from daemonkit import logs
 from daemonkit.kube.freshness import Failure
-from daemonkit.kube.reflector_policy import Action, Progress, Step
+from daemonkit.kube.reflector_policy import (
+    Action,
+    Garbage,
+    Outcome,
+    Progress,
+    Refused,
+    Regressed,
+    Step,
+    Unreachable,
+)
 from daemonkit.kube.resources import Resource
 from daemonkit.kube.store import DecodeFailed
+from daemonkit.remedies import Cause, cause_of_status
 from daemonkit.token_bucket import TokenBucket
 
 # A server chooses its message; it is in the log and on /readyz.
@@ -19,6 +29,23 @@ BURST = 10
 INTERVAL_S = 30.0
 
 _log = logs.get(__name__)
+
+
+def failure_of(outcome: Outcome, at: float) -> Failure | None:
+    """What has failed; None for an outcome that is expected. `at` is of the reflector's clock."""
+    match outcome:
+        case Refused(status):
+            reason = f"{status.code} {status.reason}: {status.message}"
+            return Failure(reason, at, status.code, cause_of_status(status.code), outcome.server)
+        case Regressed(known, offered):
+            reason = f"the server offers version {offered}, which is older than {known}"
+            return Failure(reason, at)
+        case Garbage(reason):
+            return Failure(reason, at, cause=Cause.MALFORMED)
+        case Unreachable(reason, cause, server):
+            return Failure(reason, at, cause=cause, server=server)
+        case _:
+            return None
 
 
 class FailureLog:

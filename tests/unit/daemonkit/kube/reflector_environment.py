@@ -14,7 +14,7 @@ import msgspec
 
 from daemonkit.kube.byte_budget import ByteBudget
 from daemonkit.kube.client import ApiError
-from daemonkit.kube.list_pages import PageOutcome
+from daemonkit.kube.page_requests import PageOutcome
 from daemonkit.kube.reflector import Reflector
 from daemonkit.kube.reflector_policy import Timing
 from daemonkit.kube.resources import CONFIG_MAPS, Identity, ObjectMeta, Status, is_older

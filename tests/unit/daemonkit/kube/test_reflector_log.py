@@ -2,10 +2,54 @@
 import pytest
 
 from daemonkit.kube.freshness import Failure
-from daemonkit.kube.reflector_log import BURST, INTERVAL_S, FailureLog, FirstFailure, OversizedObjectLog
-from daemonkit.kube.reflector_policy import Action, Progress, Step
-from daemonkit.kube.resources import PODS
+from daemonkit.kube.reflector_log import (
+    BURST,
+    INTERVAL_S,
+    FailureLog,
+    FirstFailure,
+    OversizedObjectLog,
+    failure_of,
+)
+from daemonkit.kube.reflector_policy import (
+    Absent,
+    Action,
+    Ended,
+    Garbage,
+    Listed,
+    Outcome,
+    Progress,
+    Refused,
+    Regressed,
+    Stalled,
+    Step,
+    Unreachable,
+)
+from daemonkit.kube.resources import PODS, Status
 from daemonkit.kube.store import DecodeFailed
+from daemonkit.remedies import Cause
+
+
+@pytest.mark.parametrize(
+    ("outcome", "failure"),
+    [
+        (Listed(), None),
+        (Absent(), None),
+        (Ended(1.0, is_useful=False), None),
+        (Stalled(is_useful=False), None),
+        (
+            Refused(Status(403, "Forbidden", "no rights"), server="https://one"),
+            Failure("403 Forbidden: no rights", 7.0, 403, Cause.FORBIDDEN, "https://one"),
+        ),
+        (Regressed("9", "3"), Failure("the server offers version 3, which is older than 9", 7.0)),
+        (Garbage("no JSON"), Failure("no JSON", 7.0, cause=Cause.MALFORMED)),
+        (
+            Unreachable("no answer", Cause.TIMEOUT, "https://one"),
+            Failure("no answer", 7.0, cause=Cause.TIMEOUT, server="https://one"),
+        ),
+    ],
+)
+def test_what_has_failed(outcome: Outcome, failure: Failure | None) -> None:
+    assert failure_of(outcome, 7.0) == failure
 
 
 def test_many_large_objects_do_not_fill_the_log(capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import pytest
 
 from daemonkit.kube.client import AnswerTooLargeError, UnreachableError
-from daemonkit.kube.list_pages import ListPages
+from daemonkit.kube.page_requests import PageRequests
 from daemonkit.remedies import Cause
 from daemonkit.tasks import Tasks
 
@@ -42,7 +42,7 @@ class PageSource:
 
 async def test_a_page_is_asked_for_before_it_is_read() -> None:
     source, tasks = PageSource(), Tasks("test")
-    pages = ListPages(source.request, tasks.spawn, "pods")
+    pages = PageRequests(source.request, tasks.spawn, "pods")
     params = dict(SECOND)
     pages.ask(params)
     await source.was_asked.wait()
@@ -57,7 +57,7 @@ async def test_a_page_is_asked_for_before_it_is_read() -> None:
 async def test_without_tasks_a_page_is_asked_for_when_it_is_read() -> None:
     source = PageSource()
     source.may_answer.set()
-    pages = ListPages(source.request, None, "pods")
+    pages = PageRequests(source.request, None, "pods")
     pages.ask(SECOND)
     await asyncio.sleep(0)
     assert not source.asked
@@ -72,7 +72,7 @@ async def test_an_early_error_is_raised_to_who_reads(error: Exception) -> None:
     tasks = Tasks("test", on_failure=lambda name, _: failures.append(name))
     source.error = error
     source.may_answer.set()
-    pages = ListPages(source.request, tasks.spawn, "pods")
+    pages = PageRequests(source.request, tasks.spawn, "pods")
     pages.ask(SECOND)
     await source.was_asked.wait()
     with pytest.raises(type(error)):
@@ -87,7 +87,7 @@ class KeptBody(bytearray):
     """A body that can be referred to weakly."""
 
 
-async def refused(pages: ListPages) -> None:
+async def refused(pages: PageRequests) -> None:
     pages.ask(SECOND)
     with contextlib.suppress(AnswerTooLargeError):
         await pages.page(SECOND)
@@ -106,7 +106,7 @@ async def test_an_early_error_keeps_no_answer_alive() -> None:
     gc.disable()
     try:
         for _ in range(3):
-            await refused(ListPages(request, tasks.spawn, "pods"))
+            await refused(PageRequests(request, tasks.spawn, "pods"))
         await asyncio.sleep(0)
         assert [each() is None for each in bodies] == [True] * 3
     finally:
@@ -116,7 +116,7 @@ async def test_an_early_error_keeps_no_answer_alive() -> None:
 
 async def test_a_page_that_is_not_read_is_given_up() -> None:
     source, tasks = PageSource(), Tasks("test")
-    pages = ListPages(source.request, tasks.spawn, "pods")
+    pages = PageRequests(source.request, tasks.spawn, "pods")
     pages.ask(SECOND)
     await source.was_asked.wait()
     pages.end()

@@ -13,7 +13,7 @@ Spawn = Callable[[Coroutine[Any, Any, PageOutcome], str], asyncio.Task[PageOutco
 """Starts a task with a name."""
 
 
-class ListPages:
+class PageRequests:
     """The pages of one list. `request` gets the parameters of one; without `spawn` none is asked for early.
 
     Nothing counts what an early answer takes: it is for servers without a budget. Call `end` when all
