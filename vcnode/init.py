@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from vcnode.core.init_plan import NodeDaemon
+from vcnode.core.init_plan import TENANT_FILES, VIRTUAL_CLUSTERS, NodeDaemon
 from vcnode.output import add_output
 from vcnode.terminal import Terminal
 
@@ -152,6 +152,12 @@ def _add_node(parser: argparse.ArgumentParser) -> None:
         "--daemons",
         metavar="NAME,...",
         help=f"of {', '.join(daemon.value for daemon in NodeDaemon)}; `node`: default those with a package",
+    )
+    own.add_argument(
+        "--tenants",
+        choices=(TENANT_FILES, VIRTUAL_CLUSTERS),
+        help="how vn-agent knows tenants: by files of `vcnode tenant add` (default), or by VirtualCluster"
+        " objects, as vc-operator makes them",
     )
     own.add_argument(
         "--scraper",

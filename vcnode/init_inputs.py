@@ -97,6 +97,11 @@ def settings(
         service_cidrs=tuple(arguments.service_cidr or base.get("service_cidrs", ())),
         resolv_conf=arguments.resolv_conf or base.get("resolv_conf", "/etc/resolv.conf"),
         scrapers=tuple(arguments.scraper or base.get("scrapers", ())),
+        virtual_clusters=(
+            bool(base.get("virtual_clusters"))
+            if arguments.tenants is None
+            else arguments.tenants == init_plan.VIRTUAL_CLUSTERS
+        ),
     )
     needed = [("--node-name", node_name)]
     if not daemons or node.needs_address:
@@ -276,6 +281,6 @@ def manifests(arguments: argparse.Namespace, node: NodeSettings, terminal: Termi
         terminal.warn(f"warning: {_SHIPPED} is missing: apply packaging/rbac of the release for this node")
         return {}
     return {
-        name: init_plan.manifest(read(directory / name).decode("utf-8", "replace"), node.node_name)
+        Path(name).name: init_plan.manifest(read(directory / name).decode("utf-8", "replace"), node.node_name)
         for name in node.manifests()
     }

@@ -99,6 +99,7 @@ def _run(
         rights=RIGHTS if rights else "",
         serving_authority=known.serving_file,
         has_init_system=is_here,
+        virtual_clusters=node.virtual_clusters,
     )
     return done, list(steps)
 
@@ -170,7 +171,7 @@ def _authorities(
 ) -> Iterator[FileRequest]:
     """The authorities that the daemons trust: given, in the bundle, there already, or at hand."""
     needed = []
-    if any(daemon.has_kubeconfig for daemon in node.daemons):
+    if node.needs_server:
         needed.append((SUPER_CA, arguments.super_ca, "--super-ca"))
     if NodeDaemon.VN_AGENT in node.daemons:
         needed.append((KUBELET_CA, arguments.kubelet_ca, "--kubelet-ca"))
@@ -201,7 +202,7 @@ def _configurations(node: NodeSettings, tree: NodeTree) -> Iterator[FileRequest]
         path = f"{CONFIGURATION}/{daemon.value}"
         data = init_plan.marked(text).encode()
         yield FileRequest(f"{path}.yaml", data, is_editable=True, shipped=tree.shipped(daemon))
-        if daemon.has_kubeconfig:
+        if node.has_kubeconfig(daemon):
             access = init_plan.marked(init_plan.kubeconfig(daemon, node))
             yield FileRequest(f"{path}.kubeconfig", access.encode(), is_editable=True)
 

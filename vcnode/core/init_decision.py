@@ -173,7 +173,12 @@ def until(expires: dt.datetime | None, now: dt.datetime) -> str:
 
 
 def next_steps(
-    daemons: Sequence[NodeDaemon], *, rights: str, serving_authority: str | None, has_init_system: bool
+    daemons: Sequence[NodeDaemon],
+    *,
+    rights: str,
+    serving_authority: str | None,
+    has_init_system: bool,
+    virtual_clusters: bool = False,
 ) -> Iterator[str]:
     """What is left to do after the files are written."""
     if rights:
@@ -181,7 +186,8 @@ def next_steps(
     if has_init_system:
         yield f"systemctl enable --now {' '.join(daemon.value for daemon in daemons)}"
         yield "vcnode doctor"
-    if NodeDaemon.VN_AGENT in daemons:
+    # vc-operator does it for tenants that are VirtualClusters.
+    if NodeDaemon.VN_AGENT in daemons and not virtual_clusters:
         authority = serving_authority or "FILE, the authority of vn-agent's certificate"
         yield f"each tenant's kube-apiserver: --kubelet-certificate-authority={authority}"
         yield "vcnode tenant add KEY --ca FILE --client-cert FILE   (each tenant)"

@@ -29,6 +29,10 @@ _HEADER_LINE = re.compile(r"# Written by vcnode init; digest ([0-9a-f]{16})\.[^\
 _EXAMPLE_NODE = "node-1"
 _AGENT_PORT = 10550
 _VSOCK_PORT = 1033
+# How vn-agent may know tenants.
+TENANT_FILES, VIRTUAL_CLUSTERS = "files", "virtualclusters"
+# Not with vn-agent's own rights: it reads Secrets of all tenants.
+_TENANTS_RIGHTS = "options/vn-agent-tenants.yaml"
 # RFC 5280, ub-common-name.
 _MAX_SCRAPER_CHARS = 64
 
@@ -49,10 +53,6 @@ class NodeDaemon(enum.Enum):
     def user(self) -> str:
         """Who runs it, and owns its keys."""
         return "root" if self is NodeDaemon.KATA_BRIDGE else self.value
-
-    @property
-    def has_kubeconfig(self) -> bool:
-        return self is not NodeDaemon.VN_AGENT
 
     @property
     def metrics_port(self) -> int:
@@ -137,7 +137,8 @@ class NodeSettings:
     """What the operator says of a node.
 
     `server` is the URL of the super cluster's API server, `names` are further names and addresses of
-    vn-agent's certificate, `scrapers` the names that may read metrics from other machines.
+    vn-agent's certificate, `scrapers` the names that may read metrics from other machines. With
+    `virtual_clusters` vn-agent knows tenants by these objects of the super cluster, not by files.
     """
 
     node_name: str
@@ -148,6 +149,16 @@ class NodeSettings:
     service_cidrs: tuple[str, ...] = ()
     resolv_conf: str = "/etc/resolv.conf"
     scrapers: tuple[str, ...] = ()
+    virtual_clusters: bool = False
+
+    def has_kubeconfig(self, daemon: NodeDaemon) -> bool:
+        """Whether the daemon asks the super cluster's API server."""
+        return daemon is not NodeDaemon.VN_AGENT or self.virtual_clusters
+
+    @property
+    def needs_server(self) -> bool:
+        """Whether one of its daemons asks the super cluster's API server."""
+        return any(map(self.has_kubeconfig, self.daemons))
 
     @property
     def needs_address(self) -> bool:
@@ -166,7 +177,7 @@ class NodeSettings:
         for name in self.names:
             if _address(name) is None and not is_pod_name(name):
                 yield f"--name: expected a DNS name or an IP address, got {name!r}"
-        if any(daemon.has_kubeconfig for daemon in self.daemons) and not _is_server(self.server):
+        if self.needs_server and not _is_server(self.server):
             yield f"--server: expected https://HOST:PORT, got {self.server!r}"
         for cidr in self.service_cidrs:
             try:
@@ -190,16 +201,16 @@ class NodeSettings:
         if self.scrapers:
             own = (self.node_name, self.address)
             yield self._serving(f"{daemon.value}-metrics", daemon, "metrics", Signer.METRICS, own)
-        if daemon is not NodeDaemon.VN_AGENT:
+        if daemon is NodeDaemon.VN_AGENT:
+            names = (self.node_name, self.address, *self.names)
+            yield self._serving("vn-agent-serving", daemon, "serving", Signer.SERVING, names)
+            yield CertificateSpec(
+                "vn-agent-kubelet-client", daemon, "kubelet-client", Signer.KUBELET_CLIENT, user
+            )
+        if self.has_kubeconfig(daemon):
             group = f"vcnode:{daemon.value}s"
             name = f"{daemon.value}-client"
             yield CertificateSpec(name, daemon, "client", Signer.CLIENT, user, group)
-            return
-        names = (self.node_name, self.address, *self.names)
-        yield self._serving("vn-agent-serving", daemon, "serving", Signer.SERVING, names)
-        yield CertificateSpec(
-            "vn-agent-kubelet-client", daemon, "kubelet-client", Signer.KUBELET_CLIENT, user
-        )
 
     def _serving(
         self, name: str, daemon: NodeDaemon, stem: str, signer: Signer, names: Sequence[str]
@@ -220,12 +231,16 @@ class NodeSettings:
 
     def manifests(self) -> tuple[str, ...]:
         """The files of packaging/rbac that the node's daemons need."""
-        return tuple(name for daemon in self.daemons for name in daemon.manifests)
+        of_daemons = tuple(name for daemon in self.daemons for name in daemon.manifests)
+        reads_tenants = self.virtual_clusters and NodeDaemon.VN_AGENT in self.daemons
+        return (*of_daemons, _TENANTS_RIGHTS) if reads_tenants else of_daemons
 
 
 def certificate_names() -> tuple[str, ...]:
     """The names of all certificates that a node may have."""
-    every = NodeSettings("node", "192.0.2.1", "https://host", tuple(NodeDaemon), scrapers=("any",))
+    every = NodeSettings(
+        "node", "192.0.2.1", "https://host", tuple(NodeDaemon), scrapers=("any",), virtual_clusters=True
+    )
     return tuple(spec.name for spec in every.certificates())
 
 
@@ -249,6 +264,7 @@ class _SavedSettings(msgspec.Struct, rename="camel", forbid_unknown_fields=True,
     service_cidrs: tuple[str, ...] = ()
     resolv_conf: str = "/etc/resolv.conf"
     scrapers: tuple[str, ...] = ()
+    virtual_clusters: bool = False
 
 
 def settings_json(node: NodeSettings) -> bytes:
@@ -262,6 +278,7 @@ def settings_json(node: NodeSettings) -> bytes:
         node.service_cidrs,
         node.resolv_conf,
         node.scrapers,
+        node.virtual_clusters,
     )
     return msgspec.json.format(msgspec.json.encode(saved)) + b"\n"
 
@@ -363,7 +380,10 @@ def _configuration(daemon: NodeDaemon, node: NodeSettings) -> Values:
 
 
 def _vn_agent(node: NodeSettings) -> Values:
-    directory = f"{PKI}/{NodeDaemon.VN_AGENT.value}"
+    name = NodeDaemon.VN_AGENT.value
+    directory = f"{PKI}/{name}"
+    by_files = {"directory": f"{CONFIGURATION}/tenants"}
+    by_objects = {"kubeconfigFile": f"{CONFIGURATION}/{name}.kubeconfig"}
     return {
         "nodeName": node.node_name,
         "listen": {"address": node.address, "port": _AGENT_PORT},
@@ -375,7 +395,7 @@ def _vn_agent(node: NodeSettings) -> Values:
             "clientCertificateFile": f"{directory}/kubelet-client.crt",
             "clientKeyFile": f"{directory}/kubelet-client.key",
         },
-        "tenants": {"directory": f"{CONFIGURATION}/tenants"},
+        "tenants": by_objects if node.virtual_clusters else by_files,
         "pods": {"source": "kubelet"},
         "audit": {"file": "/var/log/vcnode/vn-agent/audit.log"},
     }

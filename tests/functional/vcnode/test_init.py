@@ -199,6 +199,19 @@ def test_daemons_read_the_configuration(site: NodeRoot) -> None:
     )
 
 
+def test_vn_agent_reads_virtual_clusters(site: NodeRoot) -> None:
+    site.init("--tenants", "virtualclusters")
+    found = binding.load(site.root / "etc/vcnode/vn-agent.yaml", VnAgentConfiguration, kind=KIND)
+    assert found.tenants.kubeconfig_file == Path("/etc/vcnode/vn-agent.kubeconfig")
+    access = yaml.safe_load((site.root / "etc/vcnode/vn-agent.kubeconfig").read_text())
+    assert access["users"][0]["user"]["client-certificate"] == "pki/vn-agent/client.crt"
+    verify(site.ca / "client-ca.crt", site.root / PKI / "vn-agent/client.crt", "sslclient")
+    assert "vcnode:vn-agent-tenants" in (site.root / "etc/vcnode/rbac/vn-agent-tenants.yaml").read_text()
+    before = site.files()
+    assert site.init().startswith("nothing to do"), "it is kept"
+    assert site.files() == before
+
+
 def test_a_node_with_one_package_gets_its_files_alone(site: NodeRoot) -> None:
     for daemon in ("kata-bridge", "kubeproxy-ext", "dnsconfig"):
         (site.root / "usr/bin" / daemon).unlink()

@@ -204,3 +204,7 @@ def test_next_steps_name_the_authority_that_tenants_need() -> None:
         "each tenant's kube-apiserver: --kubelet-certificate-authority=ca/serving-ca.crt",
         "vcnode tenant add KEY --ca FILE --client-cert FILE   (each tenant)",
     ]
+    steps = next_steps(
+        daemons, rights="", serving_authority=None, has_init_system=True, virtual_clusters=True
+    )
+    assert list(steps) == ["systemctl enable --now vn-agent dnsconfig", "vcnode doctor"]

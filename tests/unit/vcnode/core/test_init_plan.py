@@ -52,6 +52,26 @@ def test_vc_operator_has_a_lease_and_its_kubeconfig() -> None:
     }
 
 
+def test_vn_agent_reads_virtual_clusters_if_asked() -> None:
+    node = dataclasses.replace(NODE, daemons=(NodeDaemon.VN_AGENT,), virtual_clusters=True)
+    by_files = init_plan.configuration(NodeDaemon.VN_AGENT, NODE)
+    expected = {**by_files, "tenants": {"kubeconfigFile": "/etc/vcnode/vn-agent.kubeconfig"}}
+    assert init_plan.configuration(NodeDaemon.VN_AGENT, node) == expected
+    client = node.certificates()[-1]
+    assert (client.name, client.certificate_path, client.signer, client.common_name, client.organization) == (
+        "vn-agent-client",
+        "/etc/vcnode/pki/vn-agent/client.crt",
+        Signer.CLIENT,
+        "vcnode:vn-agent:node-1",
+        "vcnode:vn-agents",
+    )
+    assert node.manifests() == ("vn-agent.yaml", "options/vn-agent-tenants.yaml")
+    rights = (ROOT / "packaging/rbac" / node.manifests()[-1]).read_text()
+    assert f"name: {client.organization}\n" in rights
+    without = dataclasses.replace(node, server="")
+    assert list(without.problems()) == ["--server: expected https://HOST:PORT, got ''"]
+
+
 def test_kubeconfig_is_the_example() -> None:
     example = (ROOT / "examples" / "kubeconfig.yaml").read_text().replace("DAEMON", "dnsconfig")
     assert yaml_values.decode(init_plan.kubeconfig(NodeDaemon.DNSCONFIG, NODE)) == yaml_values.decode(example)
@@ -163,7 +183,8 @@ def test_good_settings_have_no_problem() -> None:
 
 
 def test_a_bundle_has_the_settings() -> None:
-    for node in (NODE, dataclasses.replace(NODE, scrapers=("prometheus",))):
+    for changed in ({}, {"scrapers": ("prometheus",)}, {"virtual_clusters": True}):
+        node = dataclasses.replace(NODE, **changed)
         assert NodeSettings(**init_plan.read_settings(init_plan.settings_json(node))) == node
 
 
