@@ -16,10 +16,11 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
+from tests import guide
 from tests.k8s.build import DEFAULT_CACHE, Binaries
 from tests.k8s.ring import debian, machine
 from tests.k8s.ring.processes import RingError
-from tests.systemd import guide, lifecycle, netns_channel, restarts, rpms, site, units, workload
+from tests.systemd import lifecycle, netns_channel, restarts, rpms, site, units, workload
 from tests.systemd.site import Site
 
 
@@ -37,8 +38,8 @@ def main() -> int:
         _print_line(f"systemd: LEFT OUT: {'; '.join(lacks)}")
         return 1 if chosen.require else 0
     began = time.monotonic()
-    steps = guide.read("README.md", guide.STEPS)
-    operate = guide.read("docs/operate.md", guide.OPERATE_STEPS)
+    steps = guide.read("README.md", "install", guide.STEPS)
+    operate = guide.read("docs/operate.md", "operate", guide.OPERATE_STEPS)
     with ExitStack() as stack:
         try:
             _follow(binaries, {**steps, **operate}, stack, chosen)

@@ -6,10 +6,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from tests import guide
 from tests.k8s.ring.booted import RESOLVERS
 from tests.k8s.ring.processes import wait_for
 from tests.k8s.ring.tenants import RingTenant
-from tests.systemd import guide, restarts, workload
+from tests.systemd import restarts, workload
 from tests.systemd.site import PACKAGES, PREVIOUS, Site, copy_bundle
 
 NODE_PACKAGES = (

@@ -10,9 +10,10 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests import guide
 from tests.k8s.ring.processes import run, wait_for
 from tests.k8s.ring.tenants import RingTenant
-from tests.systemd import guide, lifecycle, restarts, site
+from tests.systemd import lifecycle, restarts, site
 from tests.systemd.site import PACKAGES, PREVIOUS, Site
 
 # Debian's rpm refuses to install anything without it.

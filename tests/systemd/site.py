@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from devkit.pki import Authority, Leaf
+from tests.guide import ROOT
 from tests.k8s.build import Binaries
 from tests.k8s.ring.api import KubernetesApi
 from tests.k8s.ring.booted import BootedNode
@@ -32,7 +33,6 @@ from tests.k8s.ring.network import NetworkNamespace
 from tests.k8s.ring.node import KubeletIdentity, RealNode
 from tests.k8s.ring.processes import SYSTEM_PATH, RingError, run, wait_for
 from tests.k8s.ring.tenants import HandSyncer, RingTenant
-from tests.systemd.guide import ROOT
 
 NODE, TENANT = "node-1", "tenant-1-70b001-test"
 CONTROL_ADDRESS, TENANT_ADDRESS, NODE_ADDRESS = "10.0.0.1", "10.0.0.2", "10.0.0.11"

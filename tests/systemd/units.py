@@ -7,8 +7,9 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from tests import guide
 from tests.k8s.ring.tenants import RingTenant
-from tests.systemd import guide, lifecycle
+from tests.systemd import lifecycle
 from tests.systemd.site import PACKAGES, Site
 
 # `systemd-analyze security`, from 0 to 10. kata-bridge enters guests' namespaces and mounts as root.

@@ -21,9 +21,8 @@ from kata_bridge.sandboxes import file_source
 from syncer.policy import document as sync_policy_document
 from syncer.policy.sync_policy import SyncPolicy
 from tenancy import document
-from tests import examples
+from tests import examples, guide
 from tests.k8s.ring import shipped
-from tests.systemd import guide
 
 DAEMONS: dict[str, Callable[[Path], Any]] = {
     "vn-agent.yaml": vnagent.config.load,
@@ -88,12 +87,25 @@ def test_kubeconfig_example_names_a_client_certificate() -> None:
 
 
 @pytest.mark.parametrize(
-    ("document", "steps"), [("README.md", guide.STEPS), ("docs/operate.md", guide.OPERATE_STEPS)]
+    ("document", "kind", "steps"),
+    [
+        ("README.md", "install", guide.STEPS),
+        ("README.md", "tenant", guide.TENANT_STEPS),
+        ("docs/operate.md", "operate", guide.OPERATE_STEPS),
+    ],
 )
-def test_documents_have_the_steps_that_the_ring_runs(document: str, steps: tuple[str, ...]) -> None:
-    assert tuple(guide.read(document, steps)) == steps
+def test_documents_have_the_steps_that_rings_run(document: str, kind: str, steps: tuple[str, ...]) -> None:
+    assert tuple(guide.read(document, kind, steps)) == steps
     with pytest.raises(guide.MissingStepError, match=f"{document} has .* expected .*another"):
-        guide.read(document, (*steps, "another"))
+        guide.read(document, kind, (*steps, "another"))
+
+
+def test_a_step_has_other_names_in_one_pass() -> None:
+    assert guide.replaced("ask 10.0.0.11 10.0.0.1:1", [("10.0.0.1:", "a:"), ("10.0.0.11", "10.0.0.1:")]) == (
+        "ask 10.0.0.1: a:1"
+    )
+    with pytest.raises(guide.StepError, match="'node-2' is not in the step"):
+        guide.replaced("ask node-1", [("node-2", "node-3")])
 
 
 def test_ring_changes_places_of_an_example_alone() -> None:

@@ -16,7 +16,7 @@ import yaml
 from daemonkit.config import binding
 from daemonkit.tls import contexts
 from devkit.pki import Authority
-from tests.systemd import guide
+from tests import guide
 from vcnode import init_authority
 from vcnode.__main__ import main
 from vcnode.core import init_plan
@@ -319,7 +319,7 @@ def test_a_bundle_of_vc_syncer_needs_no_address(site: NodeRoot) -> None:
 
 def test_a_scraper_and_the_listeners_verify_each_other(site: NodeRoot) -> None:
     """By the commands of docs/observability.md, and a bundle."""
-    steps = guide.read("docs/observability.md", ("scraper",))["scraper"]
+    steps = guide.read("docs/observability.md", "operate", ("scraper",))["scraper"]
     (site.directory / "authorities").symlink_to(site.ca)
     path = f"{Path(sys.executable).parent}:/usr/bin:/bin"
     subprocess.run(

@@ -10,13 +10,13 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests import guide
 from tests.k8s.operator import daemon, releases
 from tests.k8s.operator.daemon import OperatorDaemon
 from tests.k8s.operator.ground import OperatorGround
@@ -30,10 +30,8 @@ from tests.k8s.syncer.node import PODS
 pytestmark = pytest.mark.timeout(400)
 
 _ROOT = Path(__file__).resolve().parents[3]
-_BLOCK = re.compile(r"^<!-- tenant: ([a-z]+) -->\n```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _NAMESPACE, _NAME = "team-acme", "acme"
 _GONE_S = 120.0
-_STEP_S = 200.0
 # What a site replaces in the files: the examples' images and ranges.
 _OWN = {
     "registry.k8s.io/kube-apiserver:v1.34.4": releases.CURRENT.api_server,
@@ -74,24 +72,15 @@ def desk(ground: OperatorGround, tmp_path_factory: pytest.TempPathFactory) -> It
 
 def _run(ground: OperatorGround, desk: Path, step: str) -> str:
     """Each line of a block, as a shell runs it. Its output is in the failure."""
-    steps = dict(_BLOCK.findall((_ROOT / "README.md").read_text(encoding="utf-8")))
-    assert list(steps) == ["install", "create"]
-    done = subprocess.run(
-        ["sh", "-ex", "-c", steps[step]],
-        cwd=desk,
-        env={
+    return guide.run(
+        guide.read("README.md", "tenant", guide.TENANT_STEPS)[step],
+        desk,
+        {
             "PATH": f"{desk / 'bin'}{os.pathsep}{SYSTEM_PATH}",
             "HOME": str(desk),
             "KUBECONFIG": str(ground.ring.super_cluster.kubeconfig),
         },
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=_STEP_S,
-        check=False,
     )
-    assert done.returncode == 0, done.stdout[-4000:]
-    return done.stdout
 
 
 def test_the_section_makes_a_tenant(
