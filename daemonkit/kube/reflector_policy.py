@@ -14,6 +14,8 @@ The rules in words:
   ends each watch behind a bookmark would be asked again and again.
 - Failures in a row back off exponentially. Those that lead from a watch to a list are counted until a watch
   has been of use. Otherwise a working list before a failing watch would make a tight loop.
+- A resource that is not installed is looked for as one that fails: soon at first, as what a new cluster gets
+  is often installed within its first seconds.
 - What the server asks for (Retry-After) is honoured, within reason.
 """
 
@@ -30,8 +32,6 @@ from daemonkit.remedies import Cause
 BACKOFF_FIRST_S = 0.5
 # client-go's reflector backs off to 30 s as well (tools/cache/reflector.go).
 BACKOFF_MAX_S = 30.0
-# How often a resource that is not installed is looked for: as often as one that fails.
-ABSENT_S = BACKOFF_MAX_S
 # A server, or what poses as one, must not be able to silence us for a day.
 RETRY_AFTER_MAX_S = 120.0
 # A watch that lasts less and brings nothing counts as a failure (reflector.go: "very short watch").
@@ -141,13 +141,15 @@ class Progress(msgspec.Struct, frozen=True):
     """Where a reflector is: the step under way, and what went before it.
 
     `failures` in a row of anything; `relists` that watches led to, and `silent_watches`, watches that
-    brought nothing, since a watch was last of use.
+    brought nothing, since a watch was last of use; `absences`, lists in a row
+    that the server answered without knowing the resource.
     """
 
     step: Step = START
     failures: int = 0
     relists: int = 0
     silent_watches: int = 0
+    absences: int = 0
 
 
 def is_watch_useful(lasted_s: float, *, has_events: bool, has_bookmarks: bool) -> bool:
@@ -162,7 +164,8 @@ def after(progress: Progress, outcome: Outcome, jitter: float) -> Progress:
         case Listed():
             return Progress(Step(Action.WATCH), relists=progress.relists)
         case Absent():
-            return Progress(Step(Action.LIST, spread_s(ABSENT_S, jitter), is_fresh=True))
+            absences = progress.absences + 1
+            return Progress(Step(Action.LIST, pause_s(absences, jitter), is_fresh=True), absences=absences)
         case Ended(_, is_useful=True):
             return Progress(again)
         case Ended(lasted_s):

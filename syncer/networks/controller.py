@@ -279,9 +279,13 @@ class NetworkController:
         failures = 0
         while True:
             try:
+                self._changed.clear()
                 if await step():
                     break
-                wait_s = WAIT_S
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(WAIT_S):
+                        await self._changed.wait()  # its watch tells once the definition is served
+                continue
             except (ApiError, UnreachableError) as error:
                 failures += 1
                 self._report(NetworkEvent.PROVISION_FAILED, str(error)[:300])

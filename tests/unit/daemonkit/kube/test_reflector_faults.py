@@ -280,12 +280,23 @@ async def test_a_resource_not_installed_is_synced_and_empty() -> None:
         assert (dict(env.reflector.objects), env.batches) == ({}, 1)
         await asyncio.sleep(300)
         assert env.batches == 1
-        assert 10 <= len(lists(env)) <= 22  # twice a minute, with some jitter
+        assert 16 <= len(lists(env)) <= 28  # soon at first, then twice a minute, with some jitter
         assert env.age_s() <= 30
         env.storage.absent.clear()
         env.put("a")
         await asyncio.sleep(31)
         assert env.is_converged()
+        assert not env.reflector.is_absent
+
+
+async def test_a_resource_installed_soon_is_soon_listed() -> None:
+    env = ReflectorEnvironment(may_be_absent=True)
+    env.storage.absent.add(CONFIG_MAPS)
+    async with env.running():
+        await asyncio.sleep(4)
+        assert env.reflector.is_absent
+        env.storage.absent.clear()
+        await asyncio.sleep(4)
         assert not env.reflector.is_absent
 
 

@@ -7,6 +7,7 @@ from daemonkit.kube.reflector_policy import (
     BACKOFF_MAX_S,
     RETRY_AFTER_MAX_S,
     START,
+    Absent,
     Action,
     Ended,
     Garbage,
@@ -99,6 +100,12 @@ def watching(delay_s: float = 0.0) -> Step:
         (Progress(watching()), refused(400), Progress(listing(FIRST_S), 0, 1)),
         (Progress(watching()), refused(404), Progress(listing(FIRST_S), 0, 1)),
         (Progress(listing()), refused(404), Progress(listing(FIRST_S), 1)),
+        # Not installed: soon at first, as what a new cluster gets is installed within seconds.
+        (Progress(), Absent(), Progress(listing(FIRST_S, is_fresh=True), absences=1)),
+        (Progress(absences=1), Absent(), Progress(listing(SECOND_S, is_fresh=True), absences=2)),
+        (Progress(absences=9), Absent(), Progress(listing(15.0, is_fresh=True), absences=10)),
+        (Progress(absences=9), refused(500), Progress(listing(FIRST_S, is_fresh=True), 1, absences=9)),
+        (Progress(absences=9), Listed(), Progress(watching())),
         # No response.
         (Progress(listing()), Unreachable("connect"), Progress(listing(FIRST_S), 1)),
         (Progress(watching(), 1), Unreachable("connect"), Progress(watching(SECOND_S), 2)),
