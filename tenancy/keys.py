@@ -124,6 +124,9 @@ TENANT_KUBECONFIG_KEY = "value"
 BACKUP_LOCATION = "vcnode.io/backup-location"
 RESTORE_TOKEN = "vcnode.io/restore-token"  # noqa: S105 - an annotation's key, not a secret
 
+# Annotation on the Jobs that make room in a store: what it was like when they were made.
+STORE_STATE = "vcnode.io/store-state"
+
 # Annotation on a VirtualCluster that went back to a backup: vc-syncer deletes nothing that the tenant merely
 # lacks, until RELEASE_HELD has the same value.
 HOLD_DELETIONS = "vcnode.io/hold-deletions"

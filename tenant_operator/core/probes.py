@@ -106,6 +106,16 @@ class ServerPodsProbe(msgspec.Struct, frozen=True):
         return "server-pods"
 
 
+class StoreProbe(msgspec.Struct, frozen=True):
+    """Whether the tenant's API server can write. The facts have the `revision` of a store that is full."""
+
+    credential: Ref
+
+    @property
+    def name(self) -> str:
+        return "store"
+
+
 TenantProbe = (
     ReadyzProbe
     | SyncerProbe
@@ -115,4 +125,5 @@ TenantProbe = (
     | JobLogProbe
     | RotationProbe
     | ServerPodsProbe
+    | StoreProbe
 )

@@ -15,6 +15,7 @@ from tenant_operator.core import (
     native,
     restores,
     rotations,
+    store_space,
     versions,
 )
 from tenant_operator.core.conditions import ConditionStatus, ConditionType, Finding, fails, unknown
@@ -99,6 +100,8 @@ def plan(observed: Observed, settings: Settings) -> TenantPlan:
     saved = backups.settle(
         builder, observed, control_plane, inputs, asked.backup, is_frozen=restoring.is_active
     )
+    if not (is_asleep or restoring.is_active):
+        store_space.settle(builder, observed, control_plane, inputs)
     made = _with_versions(
         _completed(builder, observed, control_plane, settings, certificates), found, resolved
     )

@@ -5,9 +5,12 @@ Members know each other by the names that the headless Service gives them, never
 that is rescheduled is the same member.
 """
 
+import msgspec
+
 from tenant_operator.datastores import members
 from tenant_operator.datastores.port import Datastore
 from tenant_operator.model import names, pods
+from tenant_operator.model.cluster_version import ComponentSize
 from tenant_operator.model.control_plane import ControlPlane, ManifestInputs
 from tenant_operator.model.objects import Object
 
@@ -57,7 +60,7 @@ def _container(control_plane: ControlPlane, count: int) -> Object:
     return pods.container(
         names.ETCD,
         release.images.etcd,
-        control_plane.size.etcd,
+        _size(control_plane),
         command=["etcd"],
         args=pods.flags(_flags(control_plane, count)),
         env=[
@@ -72,10 +75,24 @@ def _container(control_plane: ControlPlane, count: int) -> Object:
         probes={
             # A member replays its log first: up to ten minutes.
             "startupProbe": pods.probe("/readyz", port, scheme="HTTP", period_s=1, failures=600),
-            "readinessProbe": pods.probe("/readyz", port, scheme="HTTP", period_s=5, failures=3),
+            # Not /readyz: only /health has the alarm of a store that is full, which refuses all writes.
+            "readinessProbe": pods.probe("/health", port, scheme="HTTP", period_s=3, failures=2),
             "livenessProbe": pods.probe("/livez", port, scheme="HTTP", period_s=10, failures=8),
         },
     )
+
+
+def _size(control_plane: ControlPlane) -> ComponentSize:
+    """With room in memory for all that the quota admits, twice, unless the class limits it.
+
+    To give back space etcd writes up to 10 000 objects in one transaction, and it has the last 5 000 writes
+    in memory. An etcd that ends in the middle of that stays full for ever.
+    """
+    size = control_plane.size.etcd
+    if size.go_memory_limit:
+        return size
+    most = 2 * pods.memory_bytes(size.memory) + 2 * size.quota_bytes
+    return msgspec.structs.replace(size, go_memory_limit=str(int(most * pods.RUNTIME_SHARE)))
 
 
 def _flags(control_plane: ControlPlane, count: int) -> dict[str, str]:

@@ -21,6 +21,7 @@ from tenant_operator.core.probes import (
     RotationProbe,
     ServerPodsProbe,
     SourceProbe,
+    StoreProbe,
     SyncerProbe,
     TenantProbe,
 )
@@ -29,6 +30,7 @@ from tenant_operator.edge.job_log import job_log
 from tenant_operator.edge.ready_nodes import ReadyNodes
 from tenant_operator.edge.requests import SuperClusterWriter
 from tenant_operator.edge.rotation_probe import RotationProber
+from tenant_operator.edge.store_probe import ask_store
 from tenant_operator.edge.super_namespaces import namespaces_of
 from tenant_operator.edge.surroundings import OperatorSurroundings
 from tenant_operator.model import names
@@ -77,6 +79,8 @@ class Prober:
                         return await self._rotations.ask(probe, now)
                     case ServerPodsProbe():
                         return await self._server_pods(probe, now)
+                    case StoreProbe():
+                        return await ask_store(self._super, self._outside.open_tenant, probe, now)
                     case SourceProbe():
                         return await ask_source(
                             self._super, self._client.server, self._outside.open_tenant, probe, now

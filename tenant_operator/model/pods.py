@@ -21,8 +21,8 @@ FILES_DIRECTORY = "/etc/kubernetes/files"
 # Units of Kubernetes' quantities that memory is written in, and of Go's memory limits.
 _UNITS = {f"{prefix}i": 1 << 10 * (place + 1) for place, prefix in enumerate("KMGTPE")}
 _UNITS |= {prefix: 10 ** (3 * (place + 1)) for place, prefix in enumerate("kMGTPE")}
-# Of a container's limit, what the Go runtime may take; the rest of the process has the remainder.
-_RUNTIME_SHARE = 0.8
+RUNTIME_SHARE = 0.8
+"""Of a container's limit, what the Go runtime may take; the rest of the process has the remainder."""
 
 
 class Files(NamedTuple):
@@ -121,7 +121,7 @@ def container(
 def resources(size: ComponentSize) -> Object:
     """Requests are the class's figures. Memory may burst to twice as much, CPU to all that the node has."""
     request = memory_bytes(size.memory)
-    needed = int(memory_bytes(size.go_memory_limit) / _RUNTIME_SHARE) if size.go_memory_limit else 0
+    needed = int(memory_bytes(size.go_memory_limit) / RUNTIME_SHARE) if size.go_memory_limit else 0
     limit = memory_quantity(max(2 * request, needed))
     return {"requests": {"cpu": size.cpu, "memory": size.memory}, "limits": {"memory": limit}}
 

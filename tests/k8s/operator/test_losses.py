@@ -17,7 +17,8 @@ import pytest
 from tests.k8s.operator import load, neighbours, tenants
 from tests.k8s.operator.daemon import CLUSTER_VERSIONS, NAMESPACE
 from tests.k8s.operator.tenants import OperatedTenant
-from tests.k8s.ring.api import JsonObject
+from tests.k8s.ring.api import JsonObject, KubernetesApi
+from tests.k8s.ring.processes import RingError
 from tests.k8s.syncer.shops import is_ready, object_of
 
 pytestmark = pytest.mark.timeout(300)
@@ -27,6 +28,10 @@ _WEBHOOKS = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfiguratio
 _AVAILABLE = "ControlPlaneAvailable"
 _SHOWN_S = 10.0
 _BACK_S = 90.0
+_LARGE = "/apis/apps/v1/namespaces/default/controllerrevisions"
+# Of which 52 would fill the store.
+_MOST_LARGE = 60
+_DELETED = 12
 
 
 @pytest.mark.parametrize("component", ["etcd", "apiserver"])
@@ -129,6 +134,39 @@ def test_webhook_that_refuses_all_does_not_keep_it_down(residents: Residents) ->
     tenant.wait_condition("UpToDate")
 
 
+def test_full_store_is_shown_and_takes_writes_again(residents: Residents, figures: list[str]) -> None:
+    """Objects are deleted by hand, as the condition says; nobody disarms etcd's alarm."""
+    tenant, neighbour = residents
+    (store,) = _pods(tenant, "etcd")
+    tenant.wait_condition(tenants.READY)
+    api = tenant.api()
+    with neighbours.asked(neighbour) as times, neighbours.watched(tenant) as history:
+        names, refusal = _filled(api, _MOST_LARGE)
+        assert "database space exceeded" in refusal
+        began = time.monotonic()
+        shown = tenant.wait_condition(_AVAILABLE, "False", reason="StoreRefusesWrites", timeout_s=_SHOWN_S)
+        shown_s = time.monotonic() - began
+        assert (
+            f"delete objects of the tenant, or give its class more than quotaBytes {64 << 20}"
+            in (shown["message"])
+        )
+        began = time.monotonic()
+        for name in names[:_DELETED]:
+            api.delete(f"{_LARGE}/{name}")
+        tenant.wait("it takes large objects again", lambda: not _filled(api, 4)[1], timeout_s=_BACK_S)
+        tenant.wait_condition(tenants.READY, timeout_s=_BACK_S)
+        back_s = time.monotonic() - began
+    times.check()
+    assert history.first(tenants.READY, "False") is not None
+    (after,) = _pods(tenant, "etcd")
+    assert [each["restartCount"] for each in after["status"]["containerStatuses"]] == [0]
+    assert after["metadata"]["uid"] == store["metadata"]["uid"]
+    figures.append(
+        f"{tenant.name}, store full: shown after {shown_s:.1f} s, takes writes {back_s:.1f} s after objects "
+        f"were deleted; {neighbour.name}: {times}"
+    )
+
+
 @contextmanager
 def _lost(
     tenant: OperatedTenant, neighbour: OperatedTenant, component: str, figures: list[str]
@@ -155,6 +193,19 @@ def _lost(
         f"{tenant.name}, {component} lost: shown after {shown.after_s:.1f} s, back after {back_s:.1f} s; "
         f"{neighbour.name}: {times}"
     )
+
+
+def _filled(api: KubernetesApi, count: int) -> tuple[list[str], str]:
+    """Create objects of more than a megabyte, which vc-syncer leaves alone; returns the names of those that
+    were made, and why one was refused."""
+    names: list[str] = []
+    made = {"metadata": {"generateName": "large-"}, "revision": 1, "data": {"text": "x" * 1_300_000}}
+    for _ in range(count):
+        try:
+            names.append(api.create(_LARGE, made)["metadata"]["name"])
+        except (OSError, RingError) as error:
+            return names, str(error)
+    return names, ""
 
 
 def _webhook_that_refuses_all() -> JsonObject:
