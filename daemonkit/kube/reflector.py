@@ -47,6 +47,7 @@ from daemonkit.kube.reflector_policy import (
     Unreachable,
     after,
     is_watch_useful,
+    retried,
 )
 from daemonkit.kube.resources import Identity, Key, KubeObject, Resource
 from daemonkit.kube.store import Change, DecodeFailed, RegressedError, Store
@@ -166,6 +167,7 @@ class Reflector(Generic[T]):
         self._events = 0  # of objects
         self._is_relisting = False
         self._regressions = 0
+        self._pause: asyncio.Future[None] | None = None
         self._oversized_log = OversizedObjectLog(resource, clock)
         self._failure_log = FailureLog(self.name)
         self.synced = asyncio.Event()
@@ -237,12 +239,29 @@ class Reflector(Generic[T]):
         if self._store.note_compressed(value, less_bytes) and self._budget_part is not None:
             self._budget_part.note_compressed()
 
+    def retry_now(self) -> None:
+        """The server is known to answer again: end a wait after failures, and forget them."""
+        if self._pause is not None and not self._pause.done():
+            self._pause.set_result(None)
+
+    async def _was_ended(self, delay_s: float) -> bool:
+        """Wait before a step. Returns whether `retry_now` has ended that."""
+        self._pause = asyncio.get_running_loop().create_future()
+        try:
+            async with asyncio.timeout(delay_s):
+                await self._pause
+        except TimeoutError:
+            return False
+        finally:
+            self._pause = None
+        return True
+
     async def run(self, spawn: Spawn | None = None) -> None:
         """List and watch until cancelled. With `spawn` pages are asked for early; see `PageRequests`."""
         state = Progress()
         while True:
-            if state.step.delay_s > 0:
-                await asyncio.sleep(state.step.delay_s)
+            if state.step.delay_s > 0 and await self._was_ended(state.step.delay_s):
+                state = retried(state)
             try:
                 outcome = await self._take(state.step, spawn)
             # A bug, triggered by the server's data. The loop logs it and tries again with backoff.

@@ -187,6 +187,11 @@ def after(progress: Progress, outcome: Outcome, jitter: float) -> Progress:
             return _failed(progress, replace(again, is_paged=True), jitter)
 
 
+def retried(progress: Progress) -> Progress:
+    """The step that waits, at once: what it failed for may be over, and nothing of it counts any more."""
+    return Progress(replace(progress.step, delay_s=0.0))
+
+
 def pause_s(failures: int, jitter: float) -> float:
     """The wait after `failures` in a row: doubling, and spread over its upper half."""
     return spread_s(backoff_s(failures, first_s=BACKOFF_FIRST_S, longest_s=BACKOFF_MAX_S), jitter)

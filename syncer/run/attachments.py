@@ -116,7 +116,11 @@ class Attachments:
                 before = known.session.tenant
                 known.session.api_server.use(state.access)
                 known.session.change_tenant(state.cluster)
+                available_since = known.state.available_since if isinstance(known.state, Reachable) else ""
                 known.state = state
+                if state.available_since not in ("", available_since):
+                    # It was woken, or an outage is over: what failed meanwhile waits for up to half a minute.
+                    known.session.caches.retry_now()
                 if before != state.cluster:
                     self._owner.tenant_changed(known.session, before)
                 return

@@ -14,12 +14,15 @@ from tenancy import names
 class Reachable(msgspec.Struct, frozen=True):
     """A tenant whose control plane runs, with the credentials for it.
 
-    `virtual_cluster` is its object's namespace and name, None for a tenant of a directory.
+    `virtual_cluster` is its object's namespace and name, None for a tenant of a directory. `available_since`:
+    when its control plane began to serve, as its condition has it; empty while it does not, and if nobody
+    says.
     """
 
     cluster: TenantCluster
     access: Access
     virtual_cluster: Key | None = None
+    available_since: str = ""
 
 
 class Unusable(msgspec.Struct, frozen=True):

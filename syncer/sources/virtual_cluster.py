@@ -23,6 +23,7 @@ SECRET = "admin-kubeconfig"  # noqa: S105 - the name of an object, not a secret
 # Cluster API's convention for Secrets that an annotation names.
 _NAMED_SECRET_KEY = "value"  # noqa: S105 - a key in an object
 _SERVED_PHASES = frozenset({"Running", "Updating"})
+_AVAILABLE = "ControlPlaneAvailable"
 MAX_WEIGHT = 100
 # Prefixes are compared with every key of every object.
 _MAX_PREFIXES = 100
@@ -127,7 +128,16 @@ def tenant_of(
         ),
         access,
         where,
+        _available_since(cluster),
     )
+
+
+def _available_since(cluster: VirtualCluster) -> str:
+    """Since when its control plane has been available, by vc-operator's condition."""
+    for each in cluster.status.conditions or ():
+        if (each.get("type"), each.get("status")) == (_AVAILABLE, "True"):
+            return each.get("lastTransitionTime", "")
+    return ""
 
 
 class TenantStates:

@@ -92,6 +92,11 @@ class TenantCaches:
         for name, reflector in (*self.reflectors.items(), ("Node", self.nodes)):
             tasks.spawn(reflector.run(), name)
 
+    def retry_now(self) -> None:
+        """The tenant's API server serves again: what waits after failures asks it at once."""
+        for reflector in (*self.reflectors.values(), self.nodes):
+            reflector.retry_now()
+
     def forget(self) -> Generator[None, None, None]:
         """Give back in steps what is held: references in circles would keep it for long."""
         for reflector in (*self.reflectors.values(), self.nodes):

@@ -300,6 +300,26 @@ async def test_a_resource_installed_soon_is_soon_listed() -> None:
         assert not env.reflector.is_absent
 
 
+async def test_a_server_that_is_back_need_not_be_waited_for() -> None:
+    """After a long outage the next try is half a minute away; one that fails begins with short waits anew."""
+    env = ReflectorEnvironment()
+    env.transport.failures += [UnreachableError("connect")] * 30
+    async with env.running():
+        await asyncio.sleep(300)
+        assert not env.reflector.synced.is_set()
+        asked = len(lists(env))
+        env.reflector.retry_now()
+        await asyncio.sleep(1)
+        assert len(lists(env)) == asked + 2
+        env.transport.failures.clear()
+        env.reflector.retry_now()
+        await asyncio.sleep(0.1)
+        assert env.is_converged()
+        env.reflector.retry_now()  # it does not wait for anything
+        await asyncio.sleep(10)
+        assert len(lists(env)) == asked + 3
+
+
 async def test_an_empty_list_after_a_404_calls_the_handler() -> None:
     env = ReflectorEnvironment(may_be_absent=True)
     env.storage.absent.add(CONFIG_MAPS)

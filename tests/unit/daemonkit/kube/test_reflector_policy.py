@@ -22,6 +22,7 @@ from daemonkit.kube.reflector_policy import (
     after,
     is_watch_useful,
     pause_s,
+    retried,
 )
 from daemonkit.kube.resources import Status, StatusCause, StatusDetails
 
@@ -146,6 +147,11 @@ def test_a_list_that_does_not_come_whole_is_paged_again() -> None:
     progress = Progress(listing(is_paged=False), 1)
     failed = after(progress, Unreachable("a response of more than 134217728 bytes"), 0.0)
     assert failed == Progress(listing(SECOND_S), 2)
+
+
+def test_a_server_that_is_back_is_asked_at_once() -> None:
+    assert retried(Progress(listing(30.0, is_fresh=True), 9)) == Progress(listing(is_fresh=True))
+    assert retried(Progress(watching(15.0), 4, 2, 1, 3)) == Progress(watching())
 
 
 def test_the_first_list_is_fresh_until_it_succeeds() -> None:

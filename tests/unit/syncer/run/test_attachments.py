@@ -4,6 +4,9 @@ from collections import Counter
 
 import pytest
 
+from daemonkit.kube.reflector import Reflector
+from daemonkit.kube.resources import VIRTUAL_CLUSTERS
+from syncer.caches.cached_object import CachedObject
 from syncer.run.attachments import look_behind_s
 from syncer.tenant.caches import TenantCaches
 from syncer.tenant.session import TenantSession
@@ -52,3 +55,45 @@ async def test_a_tenant_that_went_back_is_opened_anew(monkeypatch: pytest.Monkey
         await asyncio.sleep(6)
         assert sessions_of(world)["red"] is not before["red"]
         assert sessions_of(world)["green"] is before["green"]
+
+
+def _serves(world: World, name: str, status: str, since: str) -> None:
+    cluster = world.super.storage.get(VIRTUAL_CLUSTERS, "tenants", name)
+    condition = {"type": "ControlPlaneAvailable", "status": status, "lastTransitionTime": since}
+    cluster["status"]["conditions"] = [condition]
+    world.super.storage.put(VIRTUAL_CLUSTERS, cluster)
+
+
+@pytest.mark.asyncio
+async def test_a_tenant_that_wakes_is_read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What failed while it slept was tried again after up to half a minute."""
+    world = World({"one": "red", "two": "green"})
+    async with running(world):
+        await asyncio.sleep(20)
+        asked: list[str] = []
+
+        def retry_now(caches: TenantCaches) -> None:
+            asked.extend(key for key, each in sessions_of(world).items() if each.caches is caches)
+
+        monkeypatch.setattr(TenantCaches, "retry_now", retry_now)
+        for status, since in (("True", "1"), ("False", "2"), ("False", "3"), ("True", "4"), ("True", "4")):
+            _serves(world, "one", status, since)
+            await asyncio.sleep(1)
+        assert asked == ["red", "red"]
+
+
+@pytest.mark.asyncio
+async def test_all_kinds_of_a_tenant_that_wakes_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World({"one": "red"})
+    async with running(world):
+        await asyncio.sleep(20)
+        caches = sessions_of(world)["red"].caches
+        asked: list[object] = []
+
+        def retry_now(reflector: Reflector[CachedObject]) -> None:
+            asked.append(reflector)
+
+        monkeypatch.setattr(Reflector, "retry_now", retry_now)
+        _serves(world, "one", "True", "1")
+        await asyncio.sleep(1)
+        assert set(asked) >= {*caches.reflectors.values(), caches.nodes}

@@ -120,6 +120,23 @@ def test_token_of_a_restore_is_read_if_a_condition_can_name_it(text: str, expect
     assert (found.restored, found.release) == (expected, "abc")
 
 
+@pytest.mark.parametrize(
+    ("condition", "expected"),
+    [
+        ({"type": "ControlPlaneAvailable", "status": "True", "lastTransitionTime": "t1"}, "t1"),
+        ({"type": "ControlPlaneAvailable", "status": "False", "lastTransitionTime": "t1"}, ""),
+        ({"type": "Ready", "status": "True", "lastTransitionTime": "t1"}, ""),
+        ({"status": "True", "reason": "ControlPlaneAvailable", "lastTransitionTime": "t1"}, ""),
+    ],
+)
+def test_since_when_it_serves_is_in_a_condition(condition: dict[str, str], expected: str) -> None:
+    cluster = virtual_cluster(key="k")
+    status = msgspec.structs.replace(cluster.status, conditions=[condition])
+    found = tenant_of(msgspec.structs.replace(cluster, status=status), secret(kubeconfig()), SUPER)
+    assert isinstance(found, Reachable)
+    assert found.available_since == expected
+
+
 def test_the_key_of_a_new_virtual_cluster_is_made_of_its_uid() -> None:
     found = cluster_of(tenant_of(virtual_cluster(), secret(kubeconfig()), SUPER))
     # The first 6 hex digits of SHA-256 of `uid-1`.
