@@ -201,8 +201,18 @@ def _roll_out(
             builder.wait(behind[0].sentence)
             # A first API server, as one that is woken, waits a minute for its store itself (kube-apiserver,
             # preflight). Its pod is scheduled meanwhile.
-            if not (is_first and group.name == DATASTORE):
+            if not (is_first and group.name == DATASTORE) and not _is_starting(behind[0]):
                 return
+
+
+def _is_starting(readiness: Readiness) -> bool:
+    """Whether this is an API server that serves nobody yet, with no pod of an earlier template left.
+
+    The controller manager starts beside it, once there is a store, and waits ten seconds for it itself
+    (kube-controller-manager, WaitForAPIServer). One that waited in vain is started again.
+    """
+    is_of_one_template = readiness.is_observed and readiness.replicas == readiness.updated > 0
+    return readiness.name == names.API_SERVER and is_of_one_template and readiness.ready == 0
 
 
 def _with_live_claims(observed: Observed, manifest: Object) -> Object:

@@ -22,7 +22,7 @@ from tenant_operator.core.conditions import ConditionStatus, ConditionType, Find
 from tenant_operator.core.deletion import deletion
 from tenant_operator.core.imported import plan_imported
 from tenant_operator.core.kept_versions import Resolved, resolve
-from tenant_operator.core.observed import Observed
+from tenant_operator.core.observed import Observed, ProbeResult
 from tenant_operator.core.plan import PlanBuilder, Settings, TenantPlan
 from tenant_operator.core.probes import NodesProbe, ReadyzProbe, SyncerProbe
 from tenant_operator.core.steps import PatchCluster
@@ -103,7 +103,10 @@ def plan(observed: Observed, settings: Settings) -> TenantPlan:
     if not (is_asleep or restoring.is_active):
         store_space.settle(builder, observed, control_plane, inputs)
     made = _with_versions(
-        _completed(builder, observed, control_plane, settings, certificates), found, resolved
+        _completed(builder, observed, control_plane, settings, certificates),
+        found,
+        resolved,
+        has_version=cluster.status.cluster_version != "",
     )
     made = restores.with_restore(msgspec.structs.replace(made, backups=saved), restoring)
     return _with_sleep(
@@ -120,8 +123,13 @@ def _with_findings(made: TenantPlan, others: Sequence[Finding]) -> TenantPlan:
     return msgspec.structs.replace(made, findings=tuple(kept.values()))
 
 
-def _with_versions(made: TenantPlan, found: VersionPlan, resolved: Resolved) -> TenantPlan:
-    """The plan with condition UpToDate, and the ClusterVersion of the status once all run it."""
+def _with_versions(
+    made: TenantPlan, found: VersionPlan, resolved: Resolved, *, has_version: bool
+) -> TenantPlan:
+    """The plan with condition UpToDate, and the ClusterVersion of the status once all run it.
+
+    `has_version`: all ran one before. Without it the first one is installed, which is no update.
+    """
     is_running = made.phase == RUNNING
     target, problem = resolved.control_plane.release, resolved.problem
     finding = found.finding
@@ -130,7 +138,7 @@ def _with_versions(made: TenantPlan, found: VersionPlan, resolved: Resolved) -> 
     return msgspec.structs.replace(
         made,
         findings=(*made.findings, finding),
-        phase=UPDATING if is_running and found.waits_for else made.phase,
+        phase=UPDATING if is_running and has_version and found.waits_for else made.phase,
         cluster_version=target.name if found.is_complete and is_running else None,
         kubernetes_version=target.kubernetes_version if found.is_complete and is_running else None,
         upgrade=found.upgrade,
@@ -216,21 +224,29 @@ def _completed(
     addresses = native.service_addresses(observed, control_plane)
     endpoint = server_url(addresses[0]) if addresses else ""
     is_running = cluster.status.phase in (RUNNING, UPDATING)
-    if available.is_true and not control_plane.is_asleep:
-        _ask(builder, observed, control_plane, settings, endpoint, is_running=is_running)
+    # The tenant is served while its controller manager still starts.
+    serves = (
+        builder.blocked is None
+        and not control_plane.is_asleep
+        and all(each.is_available for each in parts if each.name != names.CONTROLLER_MANAGER)
+    )
+    asks: Sequence[str] = ()
+    if serves:
+        asks = _ask(builder, observed, control_plane, settings, endpoint, is_running=is_running)
     readyz = observed.probes.get("readyz")
     if not is_running and readyz is not None and not readyz.is_ok and available.is_true:
         available = unknown(ConditionType.CONTROL_PLANE_AVAILABLE, "NotReachable", readyz.detail)
-    if (
-        available.is_true
-        and not control_plane.is_asleep
-        and (is_running or (readyz is not None and readyz.is_ok))
-    ):
+    is_reached = readyz is not None and readyz.is_ok
+    if is_running:
+        # A pass takes as long as the tenant's API server likes, and nothing is reported meanwhile: a tenant
+        # that starts is reported Ready first.
+        is_reached = all(_is_answered(observed.probes.get(name)) for name in asks)
+    if serves and is_reached:
         builder.findings += defaults.settle(
             builder, observed, control_plane, settings, rights_only=not is_running
         )
     has_rights = defaults.has_rights(observed, control_plane, settings)
-    is_served = is_running or (available.is_true and has_rights)
+    is_served = is_running or (serves and has_rights)
     conditions = cluster.status.conditions
     asked: tuple[Finding, ...] = (
         availability.syncer_attached(conditions, observed.probes.get("syncer")),
@@ -267,8 +283,8 @@ def _ask(
     endpoint: str,
     *,
     is_running: bool,
-) -> None:
-    """Ask what no watch shows."""
+) -> list[str]:
+    """Ask what no watch shows. Returns the names of the probes."""
     authority = observed.live("Secret", control_plane.key, names.CLUSTER_CA)
     desired: list[tuple[ReadyzProbe | SyncerProbe | NodesProbe, float]] = []
     if authority is not None and not is_running:
@@ -286,3 +302,11 @@ def _ask(
             builder.probes.append(each)
         # The answer to one that is asked now has it planned again.
         builder.look_again(due_in_s or age_s)
+    return [each.name for each, _ in desired]
+
+
+def _is_answered(found: ProbeResult | None) -> bool:
+    """Whether there is an answer that stays for a while."""
+    if found is None:
+        return False
+    return found.is_ok or found.failures >= availability.FIRST_TRIES

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reconciles one VirtualCluster: observes, plans, has the steps carried out, and writes the status."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import msgspec
 
@@ -11,7 +11,7 @@ from daemonkit.kube.resources import Key, is_older
 from tenant_operator.core.observed import Failed, Observed, ProbeResult, own_objects
 from tenant_operator.core.plan import Settings, TenantPlan
 from tenant_operator.core.status import status_after, status_patch
-from tenant_operator.core.steps import OperatorStep, SettleDefaults
+from tenant_operator.core.steps import SettleDefaults
 from tenant_operator.core.tenant import plan
 from tenant_operator.core.transitions import Transition, deleted, put_back, transitions
 from tenant_operator.edge.caches import SuperClusterCaches
@@ -133,7 +133,7 @@ class Reconciler:
         observed = self._observed(cluster, state)
         made = plan(observed, self._settings)
         state.waits_for = made.waits_for
-        failures, versions, is_cut = await self._carry_out(observed, made.steps)
+        failures, versions, is_cut = await self._carry_out(observed, made, state)
         tries = 1 + (state.failures[0].tries if state.failures else 0)
         failures = tuple(msgspec.structs.replace(each, tries=tries) for each in failures)
         state.failures = failures
@@ -142,7 +142,6 @@ class Reconciler:
         if not failures:
             self._report(observed, (*put_back(cluster, made), *deleted(made)))
         is_written = await self._write_status(key, observed, made, failures)
-        self._probes.ask(state.uid, key, made.probes, state.probes)
         self._metrics.reconciles.labels(
             "failed" if failures else "waiting" if made.steps or made.waits_for else "settled"
         ).inc()
@@ -154,19 +153,25 @@ class Reconciler:
         return has_failed
 
     async def _carry_out(
-        self, observed: Observed, steps: Sequence[OperatorStep]
+        self, observed: Observed, made: TenantPlan, state: ReconcileState
     ) -> tuple[tuple[Failed, ...], dict[Ref, str], bool]:
         """As the executor does, and whether the steps in the tenant are left for later: its API server may be
-        as slow as the tenant likes, and some workers are always free of all tenants."""
+        as slow as the tenant likes, and some workers are always free of all tenants. Probes are asked before
+        them, so that the next plan has answers however long the tenant takes."""
+        steps = made.steps
         inside = next((at for at, step in enumerate(steps) if isinstance(step, SettleDefaults)), None)
-        is_cut = inside is not None and self._in_tenants >= MAX_IN_TENANTS
-        if inside is None or is_cut:
-            return *await self._executor.carry_out(observed, steps[:inside]), is_cut
+        failures, versions = await self._executor.carry_out(observed, steps[:inside])
+        self._probes.ask(state.uid, state.key, made.probes, state.probes)
+        if inside is None or failures:
+            return failures, versions, False
+        if self._in_tenants >= MAX_IN_TENANTS:
+            return failures, versions, True
         self._in_tenants += 1
         try:
-            return *await self._executor.carry_out(observed, steps), False
+            failures, more = await self._executor.carry_out(observed, steps[inside:])
         finally:
             self._in_tenants -= 1
+        return failures, versions | more, False
 
     def _observed(self, cluster: VirtualCluster, state: ReconcileState) -> Observed:
         source = cluster.spec.restore_from
