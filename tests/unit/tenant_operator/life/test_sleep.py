@@ -21,6 +21,8 @@ from tenant_operator.model.virtual_cluster import (
     VirtualClusterStatus,
 )
 
+# Follows its schedules without a delay.
+PUNCTUAL = "u-138"
 OFFICE = SleepSchedule("0 20 * * 1-5", "0 7 * * 1-5", "Europe/Berlin")
 
 
@@ -35,7 +37,7 @@ def tenant(
     import_: ImportRef | None = None,
 ) -> VirtualCluster:
     return VirtualCluster(
-        Meta(name="acme", namespace="tenants", uid="u", creation_timestamp=created),
+        Meta(name="acme", namespace="tenants", uid=PUNCTUAL, creation_timestamp=created),
         VirtualClusterSpec(sleep=SleepSpec(list(schedules)), import_=import_),
         VirtualClusterStatus(sleep=status),
     )
@@ -212,3 +214,36 @@ def test_a_request_by_an_annotation_decides() -> None:
     now_s = seconds("2026-11-30T08:00Z")
     asked = requests.read({keys.SLEEP_REQUESTED_AT: "2026-11-30T07:00:00Z"}, now_s)
     assert sleep.decide(tenant(), asked, now_s).is_asleep
+
+
+def test_one_schedule_is_spread_over_a_minute() -> None:
+    """A thousand tenants that wake at eight do so second by second, and none does so twice."""
+    schedule = SleepSchedule("0 20 * * *", "0 8 * * *", "UTC")
+    woken: list[int] = []
+    for number in range(1000):
+        meta = Meta(
+            name="acme", namespace="tenants", uid=f"uid-{number}", creation_timestamp="2026-01-01T00:00:00Z"
+        )
+        each = VirtualCluster(meta, VirtualClusterSpec(sleep=SleepSpec([schedule])))
+        night = decide(each, "2026-11-30T07:59:59Z")
+        assert night.next_change_at_s is not None
+        late = night.next_change_at_s - seconds("2026-11-30T08:00:00Z")
+        assert late == sleep.delay_s(meta.uid)
+        at = dt.datetime.fromtimestamp(night.next_change_at_s - 1, dt.UTC).isoformat()
+        assert decide(each, at).is_asleep
+        at = dt.datetime.fromtimestamp(night.next_change_at_s, dt.UTC).isoformat()
+        assert not decide(each, at).is_asleep
+        woken.append(int(late))
+    assert (min(woken), max(woken)) == (0, 59)
+    assert max(woken.count(second) for second in range(60)) < 40
+
+
+def test_wake_wins_for_the_late_too() -> None:
+    """Of two at the same time the one that wakes: also meanwhile."""
+    both = (SleepSchedule("0 8 * * *", "", "UTC"), SleepSchedule("0 20 * * *", "0 8 * * *", "UTC"))
+    for number in range(100):
+        meta = Meta(name="acme", uid=f"uid-{number}", creation_timestamp="2026-01-01T00:00:00Z")
+        each = VirtualCluster(meta, VirtualClusterSpec(sleep=SleepSpec(list(both))))
+        found = {second: decide(each, f"2026-11-30T08:00:{second:02}Z").is_asleep for second in range(60)}
+        late = sleep.delay_s(meta.uid)
+        assert found == {second: second < late for second in range(60)}
