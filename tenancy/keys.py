@@ -24,6 +24,10 @@ VC_ROOT_NAMESPACE = "tenancy.x-k8s.io/vcrootns"
 # deletes the namespace. vc-syncer reads it on namespaces of vc-operator alone.
 RETAINED = "vcnode.io/retained"
 
+# Annotation on a tenant's root namespace: since when the pods of its control plane are being replaced: of
+# all tenants so many at a time.
+ROLLING_SINCE = "vcnode.io/rolling-since"
+
 # Annotation on a tenant's root namespace: the service ranges of its control plane, separated by commas.
 SERVICE_CIDRS = "vcnode.io/service-cidrs"
 

@@ -122,6 +122,9 @@ class OperatorConfiguration:
     shared_etcd: SharedEtcdConfig | None = setting(
         None, doc="an etcd that tenants share; without it no ClusterVersion can have shared-etcd"
     )
+    max_rolling: int = setting(
+        5, minimum=1, maximum=100_000, doc="tenants whose control planes get other pods at a time"
+    )
     namespace: str = setting(
         NAMESPACE, minimum_length=1, doc="namespace of ConfigMaps and Secrets that ClusterVersions name"
     )

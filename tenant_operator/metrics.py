@@ -66,6 +66,14 @@ class OperatorMetrics:
             "vcnode_tenantoperator_leaders", "1 if this replica works, 0 if another may.", is_leader
         )
 
+    def watch_rollouts(self, longest_s: Callable[[], float]) -> None:
+        """Read at each scrape how long a change of pods takes that concerns many tenants."""
+        self.registry.gauge_function(
+            "vcnode_tenantoperator_rolling_seconds",
+            "Since when the tenant gets other pods that has not become Ready since for the longest time.",
+            longest_s,
+        )
+
 
 def readiness_counts(clusters: Iterable[VirtualCluster]) -> dict[tuple[str, ...], float]:
     """How many there are of each status and reason of condition Ready."""

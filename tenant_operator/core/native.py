@@ -5,8 +5,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from tenancy import keys
-from tenant_operator.core import credentials
+from tenant_operator.core import credentials, rollouts
 from tenant_operator.core.conditions import ConditionType, Finding, fails
 from tenant_operator.core.observed import Observed
 from tenant_operator.core.plan import PlanBuilder, Settings
@@ -25,6 +24,7 @@ from tenant_operator.model.exposure import OutsideEndpoint, outside_endpoint
 from tenant_operator.model.objects import Object, ref_of
 from tenant_operator.provisioners.native.manifests import DATASTORE
 from tenant_operator.provisioners.native.manifests import groups as native_groups
+from tenant_operator.provisioners.native.network import root_namespace
 from tenant_operator.provisioners.port import Group
 
 _WORKLOADS = ("Deployment", "StatefulSet")
@@ -46,7 +46,7 @@ def claim(builder: PlanBuilder, observed: Observed, control_plane: ControlPlane)
         builder.steps.append(PatchCluster(patch))
         builder.wait(f"finalizer of VirtualCluster {meta.namespace}/{meta.name}")
         return False
-    manifest = root_namespace(control_plane)
+    manifest = root_namespace(control_plane, rollouts.since(observed, control_plane.key))
     live = observed.live("Namespace", "", control_plane.key)
     if live is None:
         builder.steps.append(ClaimNamespace(manifest))
@@ -57,23 +57,6 @@ def claim(builder: PlanBuilder, observed: Observed, control_plane: ControlPlane)
         return False
     apply_if_needed(builder, live, manifest)
     return True
-
-
-def root_namespace(control_plane: ControlPlane) -> Object:
-    """The Namespace of the control plane, with whose it is."""
-    annotations = {
-        keys.VC_NAME: control_plane.name,
-        keys.VC_NAMESPACE: control_plane.namespace,
-        keys.VC_UID: control_plane.uid,
-        keys.VC_ROOT_NAMESPACE: "true",
-        keys.SERVICE_CIDRS: ",".join(control_plane.service_cidrs),
-    }
-    labels = control_plane.labels | {
-        "pod-security.kubernetes.io/enforce": "restricted",
-        "pod-security.kubernetes.io/enforce-version": "latest",
-    }
-    metadata = {"name": control_plane.key, "labels": labels, "annotations": annotations}
-    return {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
 
 
 def service_addresses(observed: Observed, control_plane: ControlPlane) -> tuple[str, ...]:
@@ -172,7 +155,7 @@ def stages(
     made = credentials.settle(builder, observed, control_plane, addresses, reached, settings, requests, files)
     builder.rotations = made.rotations
     if made.has_all and is_known:
-        _roll_out(builder, observed, control_plane, rest)
+        _roll_out(builder, observed, control_plane, settings, rest)
     return made.finding(observed.now_s)
 
 
@@ -188,14 +171,22 @@ def _files(manifests: Iterable[Object]) -> dict[str, str]:
 
 
 def _roll_out(
-    builder: PlanBuilder, observed: Observed, control_plane: ControlPlane, groups: Sequence[Group]
+    builder: PlanBuilder,
+    observed: Observed,
+    control_plane: ControlPlane,
+    settings: Settings,
+    groups: Sequence[Group],
 ) -> None:
     """Apply the workloads in their order; each waits for the one before."""
+    rollout = rollouts.Rollout(builder, observed, control_plane, settings)
     is_first = not readiness_of(
         names.API_SERVER, observed.live("Deployment", control_plane.key, names.API_SERVER)
     ).desired
     for group in groups:
-        apply_all(builder, observed, group.manifests)
+        apply_all(builder, observed, [each for each in group.manifests if rollout.may_apply(each)])
+        if rollout.changed and group.waits:
+            builder.wait(f"{rollout.changed} to have other pods")
+            return
         behind = [each for each in _readiness(observed, group.manifests) if not each.is_settled]
         if behind and group.waits:
             builder.wait(behind[0].sentence)

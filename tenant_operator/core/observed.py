@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a plan is made from: one VirtualCluster, its objects, and what probes found."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 
@@ -58,6 +58,7 @@ class Observed(msgspec.Struct, frozen=True):
     `defaults` are the ConfigMaps of the operator's namespace, as manifests, by their names.
     `all_clusters` are of all tenants, it too: no other key may overlap its own.
     `node_addresses` are those at which node ports are reached.
+    `rolling` are the UIDs of the VirtualClusters whose pods are being replaced.
     """
 
     virtual_cluster: VirtualCluster
@@ -70,6 +71,7 @@ class Observed(msgspec.Struct, frozen=True):
     all_clusters: Iterable[VirtualCluster] = ()
     source_objects: Mapping[Ref, LiveObject] = {}
     node_addresses: tuple[str, ...] = ()
+    rolling: Collection[str] = ()
 
     def live(self, kind: str, namespace: str, name: str) -> LiveObject | None:
         """One of its objects."""

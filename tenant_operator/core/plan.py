@@ -31,6 +31,7 @@ class Settings(msgspec.Struct, frozen=True):
     client_cidrs: tuple[str, ...] = ()
     store_cidrs: tuple[str, ...] = ()
     store_endpoints: tuple[str, ...] = ()
+    max_rolling: int = 5
     builtin: Mapping[str, ManifestFile] = {}
 
 
@@ -40,6 +41,7 @@ class TenantPlan(msgspec.Struct, frozen=True):
     `waits_for` names the one object that the next step needs; empty if nothing is to be done.
     `check_again_s`: plan
     again after this time, though nothing changed. Fields of the status that are None stay as they are.
+    `takes_place`: it is one of `max_rolling` from now on; `waits_for_place`: it would be.
     """
 
     steps: tuple[OperatorStep, ...] = ()
@@ -57,6 +59,8 @@ class TenantPlan(msgspec.Struct, frozen=True):
     backups: tuple[BackupStatus, ...] | None = None
     rotations: tuple[RotationStatus, ...] | None = None
     restore: RestoreStatus | None = None
+    takes_place: bool = False
+    waits_for_place: bool = False
 
 
 class PlanBuilder:
@@ -70,6 +74,10 @@ class PlanBuilder:
         self.waits_for = ""
         self.blocked: Finding | None = None
         self.check_again_s: float | None = None
+        self.takes_place = False
+        self.is_rolling = False
+        self.held: Finding | None = None
+        """Why its pods are not replaced yet."""
 
     def wait(self, what: str) -> None:
         """Nothing that follows can be done before `what`."""

@@ -14,6 +14,7 @@ from tenant_operator.core import (
     kept_versions,
     native,
     restores,
+    rollouts,
     rotations,
     store_space,
     versions,
@@ -109,6 +110,7 @@ def plan(observed: Observed, settings: Settings) -> TenantPlan:
         has_version=cluster.status.cluster_version != "",
     )
     made = restores.with_restore(msgspec.structs.replace(made, backups=saved), restoring)
+    made = _with_rollout(made, builder)
     return _with_sleep(
         _with_findings(made, builder.findings), rest, (*asked.problems, *_not_supported(asked))
     )
@@ -121,6 +123,14 @@ def _with_findings(made: TenantPlan, others: Sequence[Finding]) -> TenantPlan:
         if each.type not in kept or kept[each.type].is_true:
             kept[each.type] = each
     return msgspec.structs.replace(made, findings=tuple(kept.values()))
+
+
+def _with_rollout(made: TenantPlan, builder: PlanBuilder) -> TenantPlan:
+    """A change that waits for other tenants is not up to date, whatever else it waits for."""
+    if builder.held is None:
+        return msgspec.structs.replace(made, takes_place=builder.takes_place)
+    findings = (*(each for each in made.findings if each.type != builder.held.type), builder.held)
+    return msgspec.structs.replace(made, findings=findings, waits_for_place=True)
 
 
 def _with_versions(
@@ -260,6 +270,7 @@ def _completed(
         *([] if certificates is None else [certificates]),
     ]
     findings.insert(0, availability.ready(findings))
+    rollouts.give_back(builder, observed, control_plane, parts, findings[0], is_running=is_running)
     if not findings[0].is_true:
         builder.wait(findings[0].message)
     return TenantPlan(
@@ -295,7 +306,8 @@ def _ask(
             desired.append((SyncerProbe(default, control_plane.uid), _SYNCER_S))
         client = Ref("Secret", control_plane.key, names.API_SERVER_KUBELET_CLIENT)
         nodes = NodesProbe(client, settings.vn_agent_port, settings.vn_agent_authority_pem)
-        desired.append((nodes, _NODES_S))
+        is_rolling = rollouts.since(observed, control_plane.key) != ""
+        desired.append((nodes, rollouts.ASKED_S if is_rolling else _NODES_S))
     for each, age_s in desired:
         due_in_s = availability.due_in_s(observed, each.name, age_s, _AWAITED_S)
         if due_in_s == 0.0:

@@ -8,6 +8,7 @@ import msgspec
 from daemonkit import logs
 from daemonkit.kube.client import ApiError, UnreachableError
 from daemonkit.kube.resources import Key, is_older
+from tenancy import keys
 from tenant_operator.core.observed import Failed, Observed, ProbeResult, own_objects
 from tenant_operator.core.plan import Settings, TenantPlan
 from tenant_operator.core.status import status_after, status_patch
@@ -24,6 +25,7 @@ from tenant_operator.model.objects import Ref
 from tenant_operator.model.virtual_cluster import VirtualCluster
 from tenant_operator.run.probe_queue import ProbeQueue
 from tenant_operator.run.queue import ReconcileQueue
+from tenant_operator.run.rolling import RollingTenants
 
 # A watch shows a write within milliseconds. Without its event the next plan is made all the same.
 OBSERVE_S = 5.0
@@ -72,6 +74,7 @@ class Reconciler:
         self._metrics = metrics
         self._outside = outside
         self._in_tenants = 0
+        self.rolling = RollingTenants(settings.max_rolling, queue.add)
         self.states: dict[str, ReconcileState] = {}
         """By the UID of the VirtualCluster."""
 
@@ -80,6 +83,7 @@ class Reconciler:
         state = self.states.get(uid)
         if state is None:
             return
+        self._note_place(state)
         unseen = len(state.unseen)
         self._forget_seen(state)
         # While a plan is carried out, nobody knows yet which versions it writes.
@@ -95,11 +99,13 @@ class Reconciler:
         for uid in gone:
             if cluster is None or cluster.metadata.uid != uid:
                 del self.states[uid]
+                self.rolling.forget(uid)
         if cluster is None:
             self._queue.forget(key)
             return
         uid = cluster.metadata.uid
         state = self.states.setdefault(uid, ReconcileState(uid, key))
+        self._note_place(state)
         counted = _counted(cluster)
         if counted == state.counted:
             self._queue.add_behind_backoff(key)
@@ -113,6 +119,20 @@ class Reconciler:
             state.probes.clear()
             state.unseen.clear()
             state.failures = ()
+        self.rolling.forget_all()
+
+    def use(self, settings: Settings) -> None:
+        """Plan by these from now on."""
+        self._settings = settings
+
+    def _note_place(self, state: ReconcileState) -> None:
+        """Whether it is one of those that get other pods now. What ends holds up nobody."""
+        cluster = self._caches.clusters.objects.get(state.key)
+        since = ""
+        if cluster is not None and isinstance(cluster.key, str) and not cluster.metadata.deletion_timestamp:
+            root = self._caches.of(state.uid).get(Ref("Namespace", "", cluster.key))
+            since = "" if root is None else root.metadata.annotations.get(keys.ROLLING_SINCE, "")
+        self.rolling.note(state.uid, since)
 
     async def reconcile(self, key: Key) -> bool | None:
         """Take the next steps. Returns whether one failed; None if none could be planned."""
@@ -128,12 +148,21 @@ class Reconciler:
             return await self._reconcile(key, cluster, state)
         finally:
             state.is_busy = False
+            self.rolling.offer()
 
     async def _reconcile(self, key: Key, cluster: VirtualCluster, state: ReconcileState) -> bool:
         observed = self._observed(cluster, state)
         made = plan(observed, self._settings)
         state.waits_for = made.waits_for
-        failures, versions, is_cut = await self._carry_out(observed, made, state)
+        self.rolling.wait(key, is_waiting=made.waits_for_place)
+        if made.takes_place:
+            self.rolling.take(state.uid)
+        versions: dict[Ref, str] = {}
+        try:
+            failures, versions, is_cut = await self._carry_out(observed, made, state)
+        finally:
+            if Ref("Namespace", "", made.key or "") not in versions:
+                self.rolling.fail(state.uid)
         tries = 1 + (state.failures[0].tries if state.failures else 0)
         failures = tuple(msgspec.structs.replace(each, tries=tries) for each in failures)
         state.failures = failures
@@ -186,6 +215,7 @@ class Reconciler:
             self._caches.clusters.objects.values(),
             {} if source is None else dict(self._caches.of(source.uid)),
             self._caches.node_addresses,
+            self.rolling,
         )
 
     def _waits_for_watch(self, state: ReconcileState) -> bool:

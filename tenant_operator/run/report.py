@@ -50,6 +50,13 @@ class OperatorReport:
         leadership = self._leadership()
         return Readiness(is_ready=True, lines=(line, *([f"leader: {leadership}"] if leadership else [])))
 
+    def _rolling(self) -> dict[str, object]:
+        """Who gets other pods now, with the time of its place, and how many wait."""
+        rolling, states = self._reconciler.rolling, self._reconciler.states
+        shown = sorted(rolling.shown().items(), key=lambda each: (each[1], each[0]))[:MAX_SHOWN]
+        named = {"/".join(states[uid].key): since for uid, since in shown if uid in states}
+        return {"since": named, "waiting": rolling.waiting}
+
     def status(self) -> dict[str, object]:
         """The document of `/status`."""
         clusters = self._caches.clusters.objects
@@ -63,6 +70,7 @@ class OperatorReport:
             }
         return {
             "virtualClusters": {"known": len(clusters), "shown": waiting},
+            "rolling": self._rolling(),
             "leader": self._leadership(),
             "clusterVersions": sorted(name for _, name in self._caches.versions.objects),
         }

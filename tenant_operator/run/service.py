@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One running vc-operator: builds the parts, starts them in order, and ends them."""
 
+import asyncio
 import secrets
 import socket
 from collections.abc import Iterable, Mapping
@@ -19,6 +20,7 @@ from tenant_operator.defaults.desired import builtin_files
 from tenant_operator.edge.builtin_manifests import builtin_manifests
 from tenant_operator.edge.caches import SuperClusterCaches
 from tenant_operator.edge.executor import Executor
+from tenant_operator.edge.nodes_authority import POLL_S, NodesAuthority
 from tenant_operator.edge.probing import Prober
 from tenant_operator.edge.requests import SuperClusterWriter
 from tenant_operator.edge.surroundings import OperatorSurroundings
@@ -74,10 +76,11 @@ class OperatorService:
             return GatedClient(outside.open_tenant(access), self._may_write)
 
         super_cluster = SuperClusterWriter(gated)
+        self._nodes_authority = NodesAuthority(config.nodes.serving_ca_file)
         prober = Prober(super_cluster, gated, msgspec.structs.replace(outside, open_tenant=open_tenant))
         self._probes = ProbeQueue(prober, self._queue)
         self._reconciler = Reconciler(
-            settings_of(config),
+            settings_of(config, self._nodes_authority.pem),
             self._caches,
             super_cluster,
             Executor(super_cluster, self._metrics, outside.wall, open_tenant),
@@ -87,6 +90,7 @@ class OperatorService:
             outside,
         )
         self._metrics.watch(self._known_clusters, self._may_write)
+        self._metrics.watch_rollouts(lambda: self._reconciler.rolling.longest_s(outside.wall()))
         self._report = OperatorReport(
             self._caches, self._reconciler, self._leadership, clock=outside.monotonic
         )
@@ -127,6 +131,7 @@ class OperatorService:
             scrapes=self._config.metrics,
         )
         self._caches.start(self._tasks)
+        self._tasks.spawn(self._follow_authority(), "authority of nodes")
         if self._leader is None:
             await self._start_workers()
         else:
@@ -148,6 +153,15 @@ class OperatorService:
         for number in range(WORKERS):
             self._workers.spawn(self._work(), f"worker {number}")
         self._add_all()
+
+    async def _follow_authority(self) -> None:
+        """Have tenants trust another authority of nodes when its file changes."""
+        while True:
+            await asyncio.sleep(POLL_S)
+            if self._nodes_authority.poll():
+                _log.info("the authority of nodes changed")
+                self._reconciler.use(settings_of(self._config, self._nodes_authority.pem))
+                self._add_all()
 
     def _worker_failed(self, name: str, _: BaseException) -> None:
         if self._life is not None:
@@ -190,12 +204,12 @@ class OperatorService:
             self._queue.add(key)
 
 
-def settings_of(config: OperatorConfiguration) -> Settings:
-    """What plans need of the configuration, and of the files that it names. Raises OSError."""
+def settings_of(config: OperatorConfiguration, nodes_authority_pem: bytes) -> Settings:
+    """What plans need of the configuration."""
     networks = config.super_cluster
     return Settings(
         vn_agent_port=config.nodes.port,
-        vn_agent_authority_pem=config.nodes.serving_ca_file.read_bytes(),
+        vn_agent_authority_pem=nodes_authority_pem,
         namespace=config.namespace,
         service_cidrs=networks.service_cidrs,
         pod_cidrs=networks.pod_cidrs,
@@ -204,5 +218,6 @@ def settings_of(config: OperatorConfiguration) -> Settings:
         client_cidrs=config.fence.client_cidrs,
         store_cidrs=config.fence.store_cidrs,
         store_endpoints=() if config.shared_etcd is None else config.shared_etcd.endpoints,
+        max_rolling=config.max_rolling,
         builtin=builtin_files(builtin_manifests()),
     )

@@ -18,6 +18,25 @@ def network(control_plane: ControlPlane, components: Iterable[str]) -> tuple[Obj
     )
 
 
+def root_namespace(control_plane: ControlPlane, rolling_since: str = "") -> Object:
+    """The Namespace of the control plane, with whose it is, and since when its pods are being replaced."""
+    annotations = {
+        keys.VC_NAME: control_plane.name,
+        keys.VC_NAMESPACE: control_plane.namespace,
+        keys.VC_UID: control_plane.uid,
+        keys.VC_ROOT_NAMESPACE: "true",
+        keys.SERVICE_CIDRS: ",".join(control_plane.service_cidrs),
+    }
+    if rolling_since:
+        annotations[keys.ROLLING_SINCE] = rolling_since
+    labels = control_plane.labels | {
+        "pod-security.kubernetes.io/enforce": "restricted",
+        "pod-security.kubernetes.io/enforce-version": "latest",
+    }
+    metadata = {"name": control_plane.key, "labels": labels, "annotations": annotations}
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
+
+
 def _service_account(control_plane: ControlPlane) -> Object:
     """Has no rights, and its pods no token."""
     return {

@@ -476,6 +476,12 @@ FAULTS: dict[str, AlertFault] = {
             on_node(_CLUSTERS, OPER, ready="Unknown", reason="NotReconciled"): "1x200",
         },
     ),
+    "VcOperatorRolloutStuck": AlertFault(
+        "an edited ClusterVersion names an image that does not start",
+        {on_node("vcnode_tenantoperator_rolling_seconds", OPER): "0x100 0+60x100"},
+        {"severity": "warning"},
+        {on_node("vcnode_tenantoperator_rolling_seconds", OPER): "0 60 120 180 240 0x195"},
+    ),
     "VcOperatorNoLeader": AlertFault(
         "the right to write the Lease was taken away",
         {on_node("vcnode_tenantoperator_leaders", OPER): "1x139 0x61"},

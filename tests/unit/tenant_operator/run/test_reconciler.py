@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ from daemonkit.kube.client import ApiError
 from daemonkit.kube.kubeconfig import Access
 from daemonkit.kube.resources import Key, Status
 from daemonkit.tasks import Tasks
+from tenancy import keys
 from tenant_operator.core.observed import ProbeResult
 from tenant_operator.core.plan import Settings
 from tenant_operator.core.steps import Apply, SettleDefaults
@@ -87,13 +89,14 @@ class FakeSuper:
 class FakeProber:
     """Nodes do not answer while `silent_at` is the time."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: FakeClock) -> None:
+        self.clock = clock
         self.silent_at: FakeClock | None = None
         self.asked: list[float] = []
 
     async def run(self, probe: Any) -> ProbeResult:
         if self.silent_at is None:
-            return ProbeResult(is_ok=True, at=worlds.NOW)
+            return ProbeResult(is_ok=True, at=worlds.NOW + self.clock.now)
         self.asked += [self.silent_at.now] if probe.name == "nodes" else []
         return ProbeResult(is_ok=probe.name != "nodes", at=worlds.NOW + self.silent_at.now, detail="silent")
 
@@ -116,7 +119,7 @@ class Place:
             monotonic=self.clock, wall=lambda: worlds.NOW + self.clock.now
         )
         parts: Any = self.super
-        self.prober = FakeProber()
+        self.prober = FakeProber(self.clock)
         prober: Any = self.prober
         self.probes = ProbeQueue(prober, self.queue)
         executor = Executor(parts, self.metrics, outside.wall, open_nothing)
@@ -244,3 +247,43 @@ async def test_some_workers_are_free_of_all_tenants() -> None:
     assert len(tasks) == 0
     place.clock.now += OTHERS_S
     assert await place.queue.take() == ACME
+
+
+async def test_place_that_is_not_written_is_free_again() -> None:
+    place = Place()
+    await place.work()
+    root = Ref("Namespace", "", place.world.cluster["status"]["clusterNamespace"])
+    other: Any = copy.deepcopy(worlds.VERSION)
+    other["spec"]["images"]["apiServer"] = "a:2"
+    place.super.versions.objects["", "v1.34"] = msgspec.convert(other, ClusterVersion)
+    place.super.refused.add(root)
+    place.queue.add(ACME)
+    await place.work()
+    assert (place.super.tries, len(place.reconciler.rolling)) == (1, 0)
+    place.super.refused.clear()
+    place.clock.now += 1.0
+    await place.work()
+    since = place.world.objects[root]["metadata"]["annotations"][keys.ROLLING_SINCE]
+    assert place.reconciler.rolling.shown() == {place.world.cluster["metadata"]["uid"]: since}
+    place.world.make_ready()
+    for _ in range(4):
+        place.clock.now += 1.0
+        place.queue.add(ACME)
+        await place.work()
+    assert (len(place.reconciler.rolling), place.ready["status"]) == (0, "True")
+
+
+async def test_who_has_no_place_is_planned_when_one_is_free() -> None:
+    place = Place()
+    await place.work()
+    other: Any = copy.deepcopy(worlds.VERSION)
+    other["spec"]["images"]["apiServer"] = "a:2"
+    place.super.versions.objects["", "v1.34"] = msgspec.convert(other, ClusterVersion)
+    for uid in "abcde":
+        place.reconciler.rolling.take(uid)
+    place.queue.add(ACME)
+    await place.work()
+    assert place.reconciler.rolling.waiting == 1
+    place.reconciler.rolling.fail("a")
+    assert await place.work() > 0
+    assert place.world.cluster["metadata"]["uid"] in place.reconciler.rolling

@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How many tenants get other pods at a time. Pure.
+
+A new operator, an edited ClusterVersion or another authority of nodes changes the pods of all tenants. Each
+takes a place before it does, and gives it back once it is Ready again: a change that is bad for all ends with
+the first ones. The place is an annotation on the root namespace, so that a restart of the operator forgets
+none.
+
+What takes no place: pods that are made, woken or deleted, and those of a workload that is not well. It may be
+the change that mends it.
+"""
+
+from collections.abc import Collection, Sequence
+
+from tenancy import keys
+from tenant_operator.core.conditions import ConditionType, Finding, fails, timestamp
+from tenant_operator.core.live import contains
+from tenant_operator.core.observed import Observed
+from tenant_operator.core.plan import PlanBuilder, Settings
+from tenant_operator.core.steps import Apply
+from tenant_operator.core.workloads import Readiness, readiness_of
+from tenant_operator.life.requests import time_of
+from tenant_operator.model.control_plane import ControlPlane
+from tenant_operator.model.objects import Object, ref_of
+from tenant_operator.provisioners.native.network import root_namespace
+
+# Who waits is planned again when a place is free. This is for a lost event alone.
+_HELD_S = 300.0
+# Nodes are asked whether they serve the tenant still: an answer of before does not count.
+_ASKED_S, _SOON_S = 10.0, 1.0
+
+
+def since(observed: Observed, key: str) -> str:
+    """When the tenant took its place; empty if it has none."""
+    live = observed.live("Namespace", "", key)
+    return "" if live is None else live.metadata.annotations.get(keys.ROLLING_SINCE, "")
+
+
+class Rollout:
+    """What one plan does to workloads that run."""
+
+    def __init__(
+        self, builder: PlanBuilder, observed: Observed, control_plane: ControlPlane, settings: Settings
+    ) -> None:
+        self._builder = builder
+        self._observed = observed
+        self._control_plane = control_plane
+        self._settings = settings
+        self._has_place = bool(since(observed, control_plane.key))
+        self.changed = ""
+        """The workload whose pods this plan replaces; empty if it replaces none."""
+
+    def may_apply(self, manifest: Object) -> bool:
+        """Whether the object may be applied now. The place is taken before, where one is needed."""
+        if not _is_rolling_out(self._observed, manifest):
+            return True
+        uid = self._control_plane.uid
+        name = manifest["metadata"]["name"]
+        if not self._has_place and not _is_free(self._observed.rolling, uid, self._settings.max_rolling):
+            self._builder.held = self._builder.held or _held(name, self._settings.max_rolling)
+            self._builder.look_again(_HELD_S)
+            return False
+        if not self._has_place:
+            self._has_place = self._builder.takes_place = True
+            marked = root_namespace(self._control_plane, timestamp(self._observed.now_s))
+            self._builder.steps.append(Apply(marked))
+        self.changed = self.changed or name
+        self._builder.is_rolling = True
+        return True
+
+
+def _is_free(rolling: Collection[str], uid: str, most: int) -> bool:
+    return uid in rolling or len(rolling) < most
+
+
+def _is_rolling_out(observed: Observed, manifest: Object) -> bool:
+    """Whether a workload that is well would get pods of another template."""
+    ref = ref_of(manifest)
+    live = observed.objects.get(ref)
+    if live is None or ref.kind not in ("Deployment", "StatefulSet"):
+        return False
+    ready = readiness_of(ref.name, live)
+    is_well = ready.is_settled and ready.desired > 0
+    return is_well and not contains(live.value["spec"].get("template"), manifest["spec"]["template"])
+
+
+def _held(name: str, most: int) -> Finding:
+    message = (
+        f"{name} is to get other pods, and waits for a place: {most} tenants get other pods at a time, "
+        "each until it is Ready again. vc-operator's status page names those; maxRolling in its "
+        "configuration is the number"
+    )
+    return fails(ConditionType.UP_TO_DATE, "RolloutWaits", message)
+
+
+def give_back(
+    builder: PlanBuilder,
+    observed: Observed,
+    control_plane: ControlPlane,
+    workloads: Sequence[Readiness],
+    ready: Finding,
+    *,
+    is_running: bool,
+) -> None:
+    """End the place, if all pods are the new ones and the tenant is as well as it was before."""
+    taken_at = since(observed, control_plane.key)
+    if not taken_at or builder.is_rolling or not all(each.is_settled for each in workloads):
+        return
+    asked = observed.probes.get("nodes")
+    is_asked = asked is not None and _begun(taken_at) <= asked.at
+    is_well = ready.is_true and is_asked
+    if control_plane.is_asleep or not is_running or is_well or _was_not_ready(observed, taken_at):
+        builder.steps.append(Apply(root_namespace(control_plane)))
+
+
+def asked_after_s(observed: Observed, key: str, otherwise_s: float) -> float:
+    """How old the answer of nodes may get."""
+    taken_at = since(observed, key)
+    asked = observed.probes.get("nodes")
+    if not taken_at or asked is None:
+        return otherwise_s
+    return _ASKED_S if asked.at >= _begun(taken_at) else _SOON_S
+
+
+def _begun(taken_at: str) -> float:
+    return time_of(taken_at) or 0.0
+
+
+def _was_not_ready(observed: Observed, taken_at: str) -> bool:
+    """Whether something else keeps the tenant from being Ready: it was not before."""
+    for each in observed.virtual_cluster.status.conditions:
+        if each.type == ConditionType.READY and each.status != "True":
+            return (time_of(each.last_transition_time) or 0.0) <= _begun(taken_at)
+    return False

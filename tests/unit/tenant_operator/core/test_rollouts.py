@@ -1,0 +1,292 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A change that concerns all tenants reaches so many at a time, and stops where it does harm."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from tenancy import keys
+from tenant_operator.core.observed import Observed, ProbeResult
+from tenant_operator.core.plan import TenantPlan
+from tenant_operator.core.steps import Apply
+from tenant_operator.core.tenant import plan
+from tenant_operator.model.objects import Object, Ref
+from tests.unit.tenant_operator.core import worlds
+from tests.unit.tenant_operator.core.worlds import FakeWorld, virtual_cluster
+
+
+def another_version() -> Any:
+    return copy.deepcopy(worlds.VERSION)
+
+
+UID = virtual_cluster()["metadata"]["uid"]
+FULL = ("a", "b", "c", "d", "e")
+WORKLOADS = {
+    "etcd": "StatefulSet",
+    "apiserver": "Deployment",
+    "controller-manager": "Deployment",
+}
+
+
+class RollingWorld(FakeWorld):
+    """Others have places, too."""
+
+    others: tuple[str, ...] = ()
+    is_silent = False
+
+    def observed(self) -> Observed:
+        own = () if self.since() is None else (UID,)
+        return msgspec.structs.replace(super().observed(), rolling=(*self.others, *own))
+
+    @property
+    def key(self) -> str:
+        found: str = self.cluster["status"]["clusterNamespace"]
+        return found
+
+    def since(self) -> str | None:
+        live = self.objects.get(Ref("Namespace", "", self.cluster.get("status", {}).get("clusterNamespace")))
+        return None if live is None else live["metadata"]["annotations"].get(keys.ROLLING_SINCE)
+
+    def workload(self, name: str) -> Object:
+        return self.objects[Ref(WORKLOADS[name], self.key, name)]
+
+    def condition(self, type_: str) -> tuple[str, str]:
+        found = next(each for each in self.cluster["status"]["conditions"] if each["type"] == type_)
+        return found["status"], found["reason"]
+
+    def finish(self, made: TenantPlan) -> bool:
+        """While they are silent nodes answer nothing."""
+        found = super().finish(made)
+        if self.is_silent and any(each.name == "nodes" for each in made.probes):
+            self.probes["nodes"] = ProbeResult(is_ok=False, at=self.now_s, detail="silent")
+        return found
+
+    def run_for(self, plans: int) -> None:
+        """A plan each second."""
+        for _ in range(plans):
+            self.step()
+            self.now_s += 1
+
+    def step(self) -> TenantPlan:
+        """One plan, carried out."""
+        made = self.plan()
+        for each in made.steps:
+            self.carry_out(each)
+        self.finish(made)
+        return made
+
+
+def made(**spec: Any) -> RollingWorld:
+    world = RollingWorld(virtual_cluster(**spec))
+    world.run()
+    return world
+
+
+def with_image(component: str) -> Callable[[RollingWorld], None]:
+    def edit(world: RollingWorld) -> None:
+        world.version = another_version()
+        world.version["spec"]["images"][component] = "another:2"
+
+    return edit
+
+
+def with_authority(world: RollingWorld) -> None:
+    pem = worlds.SETTINGS.vn_agent_authority_pem.replace(b"agent", b"other")
+    world.settings = msgspec.structs.replace(world.settings, vn_agent_authority_pem=pem)
+
+
+def with_version(world: RollingWorld) -> None:
+    later = another_version()
+    later["metadata"]["name"], later["spec"]["kubernetesVersion"] = "v1.35", "1.35.1"
+    world.more_versions = (later,)
+    world.cluster["spec"]["clusterVersionName"] = "v1.35"
+
+
+CHANGES = {
+    "image of etcd": with_image("etcd"),
+    "image of the API server": with_image("apiServer"),
+    "image of the controller manager": with_image("controllerManager"),
+    "authority of nodes": with_authority,
+    "another version": with_version,
+}
+
+
+def templates(world: RollingWorld) -> dict[str, Any]:
+    return {name: copy.deepcopy(world.workload(name)["spec"]["template"]) for name in WORKLOADS}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_no_pod_is_replaced_without_a_place(change: Callable[[RollingWorld], None]) -> None:
+    world = made()
+    before = templates(world)
+    world.others = FULL
+    change(world)
+    world.run()
+    assert templates(world) == before
+    assert (world.condition("UpToDate"), world.condition("Ready")[0]) == (("False", "RolloutWaits"), "True")
+    assert world.plan().waits_for_place
+    # Nothing is written while it waits.
+    assert world.run() == 0
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_place_is_taken_first_and_given_back(change: Callable[[RollingWorld], None]) -> None:
+    world = made()
+    before = templates(world)
+    world.others = FULL[1:]
+    change(world)
+    made_plan = world.plan()
+    while not made_plan.takes_place:
+        world.step()
+        made_plan = world.plan()
+    kinds = [each.manifest["kind"] for each in made_plan.steps if isinstance(each, Apply)]
+    assert kinds.index("Namespace") < min(kinds.index(each) for each in WORKLOADS.values() if each in kinds)
+    world.run()
+    assert templates(world) != before
+    assert world.since() is None
+    assert (world.condition("UpToDate")[0], world.condition("Ready")[0]) == ("True", "True")
+
+
+def test_place_outlives_the_operator() -> None:
+    """Who is killed after any step has at most as many places taken, and goes on with its own."""
+    for killed_after in range(4):
+        world = made()
+        world.others = FULL[1:]
+        with_image("apiServer")(world)
+        world.run_killed(killed_after)
+        assert (world.since(), world.condition("UpToDate")) == (None, ("True", "UpToDate"))
+
+
+def test_broken_tenant_keeps_its_place() -> None:
+    """Its pods do not get ready: the wave stops with as many as there are places."""
+    world = made()
+    with_image("apiServer")(world)
+    while world.since() is None:
+        world.step()
+    for _ in range(5):
+        world.workload("apiserver")["status"] |= {"replicas": 2, "updatedReplicas": 1, "readyReplicas": 1}
+        made_plan = world.plan()
+        assert made_plan.steps == ()
+    assert world.since() == "2027-01-15T08:00:00Z"
+    # What mends it is not held, however many others have places.
+    world.others = (*FULL, "f")
+    world.version["spec"]["images"]["apiServer"] = "mended:3"
+    world.run()
+    assert world.workload("apiserver")["spec"]["template"]["spec"]["containers"][0]["image"] == "mended:3"
+    assert world.since() is None
+
+
+@pytest.mark.parametrize(("was_ready", "is_kept"), [(True, True), (False, False)])
+def test_silent_nodes_keep_the_place_of_who_was_ready(*, was_ready: bool, is_kept: bool) -> None:
+    """An authority that no node has: API servers get ready, and people see nothing of their pods."""
+    world = made()
+    world.is_silent = not was_ready
+    world.now_s += 6000
+    world.run_for(2)
+    assert world.condition("Ready")[0] == ("True" if was_ready else "False")
+    world.is_silent = True
+    with_authority(world)
+    world.run_for(12)
+    assert (world.since() is not None, world.condition("Ready")[0]) == (is_kept, "False")
+    assert world.workload("apiserver")["metadata"]["generation"] > 1
+
+
+def test_old_answer_of_nodes_does_not_count() -> None:
+    world = made()
+    world.now_s += 600
+    with_authority(world)
+    asked = []
+    while world.since() is None:
+        world.step()
+    while world.since() is not None:
+        made_plan = world.plan()
+        asked += [each.name for each in made_plan.probes]
+        world.step()
+    assert asked == ["nodes"]
+
+
+def test_sleep_gives_the_place_back() -> None:
+    """A person excludes a tenant that would hold up others."""
+    world = made()
+    with_image("apiServer")(world)
+    while world.since() is None:
+        world.step()
+    world.cluster["metadata"]["annotations"] = {keys.SLEEP_REQUESTED_AT: "2027-01-15T08:00:00Z"}
+    world.run()
+    assert (world.since(), world.condition("Sleeping")[0]) == (None, "True")
+
+
+def lose(name: str) -> Callable[[RollingWorld], None]:
+    def act(world: RollingWorld) -> None:
+        del world.objects[Ref(WORKLOADS[name], world.key, name)]
+
+    return act
+
+
+def crash(name: str) -> Callable[[RollingWorld], None]:
+    def act(world: RollingWorld) -> None:
+        world.workload(name)["status"]["readyReplicas"] = 0
+        component = {"etcd": "etcd", "apiserver": "apiServer", "controller-manager": "controllerManager"}
+        with_image(component[name])(world)
+
+    return act
+
+
+def scale(world: RollingWorld) -> None:
+    world.version = another_version()
+    world.version["spec"]["classes"] = {"small": {"apiServer": {"replicas": 2}}}
+
+
+def sleep_and_wake(world: RollingWorld) -> None:
+    world.cluster["metadata"]["annotations"] = {keys.SLEEP_REQUESTED_AT: "2027-01-15T08:00:00Z"}
+    world.run()
+    with_image("apiServer")(world)
+    world.cluster["metadata"]["annotations"][keys.WAKE_REQUESTED_AT] = "2027-01-15T08:00:00Z"
+
+
+NEVER_HELD = {
+    **{f"lost {name}": lose(name) for name in WORKLOADS},
+    **{f"mended {name}": crash(name) for name in WORKLOADS},
+    "woken": sleep_and_wake,
+}
+
+
+@pytest.mark.parametrize("act", NEVER_HELD.values(), ids=NEVER_HELD)
+def test_no_repair_and_no_start_is_held(act: Callable[[RollingWorld], None]) -> None:
+    world = made()
+    world.others = FULL
+    act(world)
+    world.run()
+    assert world.since() is None
+    assert (world.condition("UpToDate")[0], world.condition("Ready")[0]) == ("True", "True")
+
+
+def test_creation_is_not_held() -> None:
+    world = RollingWorld(virtual_cluster())
+    world.others = FULL
+    world.run()
+    assert (world.since(), world.condition("Ready")[0]) == (None, "True")
+
+
+def test_one_component_at_a_time() -> None:
+    """A new operator changes all: etcd is ready again before an API server ends."""
+    world = made()
+    world.version = another_version()
+    world.version["spec"]["images"] = {"apiServer": "a:2", "controllerManager": "c:2", "etcd": "e:2"}
+    changed = []
+    for _ in range(12):
+        made_plan = plan(world.observed(), world.settings)
+        changed += [
+            [
+                each.manifest["metadata"]["name"]
+                for each in made_plan.steps
+                if isinstance(each, Apply) and each.manifest["kind"] in WORKLOADS.values()
+            ]
+        ]
+        world.step()
+    assert [each for each in changed if each] == [["etcd"], ["apiserver"], ["controller-manager"]]
