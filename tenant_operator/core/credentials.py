@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from tenant_operator.core import rotations
+from tenant_operator.core import rotations, served
 from tenant_operator.core.conditions import ConditionStatus, ConditionType, Finding
 from tenant_operator.core.live import LiveObject
 from tenant_operator.core.observed import Observed
@@ -41,16 +41,18 @@ API_SERVER_TOKEN_S = 366 * 86400.0
 
 
 class CredentialState(msgspec.Struct):
-    """What a plan found of certificates. `has_all`: all is there that workloads mount."""
+    """What a plan found of certificates. `shown` are those in use, as far as they were asked for. `has_all`:
+    all is there that workloads mount."""
 
     problems: tuple[AuthorityProblem, ...]
     leaves: dict[LeafSpec, SecretFacts | None]
     rotations: tuple[RotationStatus, ...]
+    shown: dict[str, CertificateFacts] = {}
     has_all: bool = False
 
     def finding(self, now: float) -> Finding:
         """The condition CertificatesValid. It names what rotates."""
-        found = certificates_condition(self.leaves, {}, self.problems, now)
+        found = certificates_condition(self.leaves, self.shown, self.problems, now)
         message = " ".join((found.message, *map(rotations.sentence, self.rotations)))
         return Finding(ConditionType.CERTIFICATES_VALID, ConditionStatus(found.status), found.reason, message)
 
@@ -96,7 +98,12 @@ def settle(
             rotations.SUPPORTED,
         )
     )
-    made = CredentialState(plan.problems, {spec: secrets.get(spec.ref) for spec in specs}, plan.rotations)
+    made = CredentialState(
+        plan.problems,
+        {spec: secrets.get(spec.ref) for spec in specs},
+        plan.rotations,
+        served.shown(observed),
+    )
     issued = [each for each in plan.steps if not isinstance(each, RotateSecret)]
     builder.steps += [_operator_step(each, observed, control_plane) for each in issued]
     scope.ask(builder, plan.asks)

@@ -116,8 +116,19 @@ class StoreProbe(msgspec.Struct, frozen=True):
         return "store"
 
 
+class ServedProbe(msgspec.Struct, frozen=True):
+    """Which certificate each API server shows: the facts have that of each pod, as base64 of its DER."""
+
+    key: str
+
+    @property
+    def name(self) -> str:
+        return "served"
+
+
 TenantProbe = (
     ReadyzProbe
+    | ServedProbe
     | SyncerProbe
     | NodesProbe
     | NamespacesProbe

@@ -16,6 +16,7 @@ from tenant_operator.core import (
     restores,
     rollouts,
     rotations,
+    served,
     store_space,
     versions,
 )
@@ -25,7 +26,7 @@ from tenant_operator.core.imported import plan_imported
 from tenant_operator.core.kept_versions import Resolved, resolve
 from tenant_operator.core.observed import Observed, ProbeResult
 from tenant_operator.core.plan import PlanBuilder, Settings, TenantPlan
-from tenant_operator.core.probes import NodesProbe, ReadyzProbe, SyncerProbe
+from tenant_operator.core.probes import NodesProbe, ReadyzProbe, ServedProbe, SyncerProbe
 from tenant_operator.core.steps import PatchCluster
 from tenant_operator.core.versions import VersionPlan
 from tenant_operator.core.workloads import workloads
@@ -297,7 +298,7 @@ def _ask(
 ) -> list[str]:
     """Ask what no watch shows. Returns the names of the probes."""
     authority = observed.live("Secret", control_plane.key, names.CLUSTER_CA)
-    desired: list[tuple[ReadyzProbe | SyncerProbe | NodesProbe, float]] = []
+    desired: list[tuple[ReadyzProbe | SyncerProbe | NodesProbe | ServedProbe, float]] = []
     if authority is not None and not is_running:
         desired.append((ReadyzProbe(endpoint, authority.certificates["tls.crt"]), _NODES_S))
     if is_running:
@@ -306,8 +307,9 @@ def _ask(
             desired.append((SyncerProbe(default, control_plane.uid), _SYNCER_S))
         client = Ref("Secret", control_plane.key, names.API_SERVER_KUBELET_CLIENT)
         nodes = NodesProbe(client, settings.vn_agent_port, settings.vn_agent_authority_pem)
-        is_rolling = rollouts.since(observed, control_plane.key) != ""
-        desired.append((nodes, rollouts.ASKED_S if is_rolling else _NODES_S))
+        desired.append((nodes, rollouts.asked_after_s(observed, control_plane.key, _NODES_S)))
+        asked_s = served.asked_after_s(observed, control_plane.key)
+        desired.append((ServedProbe(control_plane.key), asked_s))
     for each, age_s in desired:
         due_in_s = availability.due_in_s(observed, each.name, age_s, _AWAITED_S)
         if due_in_s == 0.0:

@@ -19,12 +19,14 @@ from tenant_operator.core.probes import (
     NodesProbe,
     ReadyzProbe,
     RotationProbe,
+    ServedProbe,
     ServerPodsProbe,
     SourceProbe,
     StoreProbe,
     SyncerProbe,
     TenantProbe,
 )
+from tenant_operator.edge.control_plane_pods import ComponentPod, pods_of
 from tenant_operator.edge.imported_probe import ask_source
 from tenant_operator.edge.job_log import job_log
 from tenant_operator.edge.ready_nodes import ReadyNodes
@@ -33,6 +35,7 @@ from tenant_operator.edge.rotation_probe import RotationProber
 from tenant_operator.edge.store_probe import ask_store
 from tenant_operator.edge.super_namespaces import namespaces_of
 from tenant_operator.edge.surroundings import OperatorSurroundings
+from tenant_operator.edge.tls_server import first_flight
 from tenant_operator.model import names
 from tenant_operator.model.objects import Object, Ref
 
@@ -43,6 +46,9 @@ ROTATION_TIMEOUT_S = 30.0
 _PROBE_TIMEOUT_S: dict[type, float | None] = {RotationProbe: ROTATION_TIMEOUT_S, NamespacesProbe: None}
 # Of the nodes, so many are asked at a time: with thousands of them it is a sample.
 MAX_NODES = 16
+# API servers of one tenant, and how long one may take.
+MAX_SERVERS = 16
+HANDSHAKE_S = 3.0
 _MAX_LIST_BYTES = 8 << 20
 
 
@@ -77,6 +83,8 @@ class Prober:
                         return await job_log(self._client, probe, now)
                     case RotationProbe():
                         return await self._rotations.ask(probe, now)
+                    case ServedProbe(key):
+                        return await self._served(key, now)
                     case ServerPodsProbe():
                         return await self._server_pods(probe, now)
                     case StoreProbe():
@@ -125,6 +133,22 @@ class Prober:
         listed: Object = msgspec.json.decode(body)
         left = sorted(each["metadata"]["name"] for each in listed.get("items") or ())
         return ProbeResult(is_ok=not left, at=now, detail=" ".join(left))
+
+    async def _served(self, key: str, now: float) -> ProbeResult:
+        """One that does not answer yet is not known: it starts with what its Secret has."""
+
+        async def ask(pod: ComponentPod) -> tuple[str, str]:
+            try:
+                async with asyncio.timeout(HANDSHAKE_S):
+                    shown = (await first_flight(pod.address, names.API_SERVER_PORT)).certificates
+            except (OSError, ValueError):
+                shown = ()
+            return pod.name, base64.b64encode(shown[0]).decode() if shown else ""
+
+        pods = await pods_of(self._client, key, names.API_SERVER)
+        answers = await asyncio.gather(*(ask(each) for each in pods[:MAX_SERVERS] if each.address))
+        facts = {name: text for name, text in answers if text}
+        return ProbeResult(is_ok=True, at=now, detail=f"{len(facts)} of {len(pods)} show one", facts=facts)
 
     async def _sample(self) -> dict[str, str]:
         """Addresses of nodes, others each time: the first ones may all be without a vn-agent."""

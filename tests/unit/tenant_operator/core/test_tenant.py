@@ -52,7 +52,7 @@ def test_restart_writes_no_status() -> None:
     before, writes = json.dumps(world.cluster), world.writes
     world.now_s += 1.0
     world.probes.clear()
-    assert {each.name for each in world.plan().probes} == {"syncer", "nodes"}
+    assert {each.name for each in world.plan().probes} == {"syncer", "nodes", "served"}
     world.run()
     assert (json.dumps(world.cluster), world.writes) == (before, writes)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import collections
 
-from tenant_operator.core.probes import NodesProbe, SyncerProbe, TenantProbe
+from tenant_operator.core.probes import NodesProbe, ServedProbe, SyncerProbe, TenantProbe
 from tenant_operator.core.steps import Apply, IssueLeaf, OperatorStep
 from tests.unit.tenant_operator.core.worlds import NOW, FakeWorld, virtual_cluster
 
@@ -15,7 +15,7 @@ HOURS = 48
 def requests_of(each: OperatorStep | TenantProbe) -> int:
     """To the super cluster's API server. The only tenant pays the list of nodes alone."""
     match each:
-        case SyncerProbe() | Apply():
+        case SyncerProbe() | ServedProbe() | Apply():
             return 1
         case NodesProbe():
             return 2
@@ -45,3 +45,4 @@ def test_at_most_two_requests_an_hour() -> None:
     assert plans <= 2 * HOURS, plans
     assert counts["NodesProbe"] >= HOURS
     assert counts["SyncerProbe"] >= HOURS / 8
+    assert counts["ServedProbe"] >= HOURS // 24 - 1

@@ -1,23 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
 import asyncio
+import base64
 from typing import Any
 
 import pytest
 
 from daemonkit.kube.client import UnreachableError
 from daemonkit.kube.kubeconfig import Access
-from daemonkit.kube.resources import NODES, SECRETS
+from daemonkit.kube.resources import NODES, PODS, SECRETS
 from devkit.kube.cluster import Cluster, ClusterSettings
 from devkit.kube.in_process import InProcessClient
 from devkit.kube.storage import Storage
 from tenant_operator.core.observed import ProbeResult
-from tenant_operator.core.probes import NodesProbe
+from tenant_operator.core.probes import NodesProbe, ServedProbe
 from tenant_operator.edge.probing import MAX_NODES, Prober
 from tenant_operator.edge.ready_nodes import FRESH_S
 from tenant_operator.edge.requests import SuperClusterWriter
 from tenant_operator.edge.surroundings import OperatorSurroundings
 from tenant_operator.edge.write_gate import GatedClient
+from tenant_operator.model import pods
 from tenant_operator.model.objects import Ref
+from tenant_operator.pki.handshake import HandshakeError, ServerFlight
 
 pytestmark = pytest.mark.asyncio
 
@@ -54,6 +57,16 @@ class NodesWorld:
 
     async def probe(self) -> ProbeResult:
         return await self._prober.run(PROBE)
+
+    async def served(self) -> ProbeResult:
+        return await self._prober.run(ServedProbe("default"))
+
+    def add_server(self, name: str, address: str) -> None:
+        labels = pods.selector("apiserver")["matchLabels"]
+        made = self.cluster.create(
+            PODS, {"metadata": {"name": name, "namespace": "default", "labels": labels}, "spec": {}}
+        )
+        self.cluster.update(PODS, made | {"status": {"podIP": address, "phase": "Running"}}, "status")
 
     def _open(self, access: Access) -> Any:
         self.asked.append(access.server)
@@ -117,3 +130,26 @@ async def test_each_node_is_asked_some_time() -> None:
         await world.probe()
     assert len(set(world.asked)) > 2 * MAX_NODES
     assert len(world.asked) == 50 * MAX_NODES
+
+
+async def test_each_server_shows_its_certificate(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that does not answer, or speaks otherwise, is left out."""
+    world = NodesWorld()
+    for number, name in enumerate(("shows", "silent", "speaks-otherwise", "has-none", "starts")):
+        world.add_server(name, "" if name == "starts" else f"10.0.0.{number}")
+
+    async def first_flight(host: str, port: int) -> ServerFlight:
+        assert port == 6443
+        match host:
+            case "10.0.0.0":
+                return ServerFlight((b"der", b"its authority"))
+            case "10.0.0.1":
+                raise OSError("refused")
+            case "10.0.0.2":
+                raise HandshakeError("no TLS")
+        return ServerFlight()
+
+    monkeypatch.setattr("tenant_operator.edge.probing.first_flight", first_flight)
+    found = await world.served()
+    assert (found.is_ok, found.detail) == (True, "1 of 5 show one")
+    assert found.facts == {"shows": base64.b64encode(b"der").decode()}

@@ -232,7 +232,7 @@ async def test_some_workers_are_free_of_all_tenants() -> None:
     settings = msgspec.structs.replace(worlds.SETTINGS, builtin=builtin_files(builtin_manifests()))
     reconciler = place.of(executor, settings)
     (state,) = reconciler.states.values()
-    state.probes |= {name: ProbeResult(is_ok=True, at=worlds.NOW) for name in ("syncer", "nodes")}
+    state.probes |= {name: ProbeResult(is_ok=True, at=worlds.NOW) for name in ("syncer", "nodes", "served")}
     tasks = Tasks("reconcilers")
     for number in range(8):
         tasks.spawn(reconciler.reconcile(ACME), f"worker {number}")
