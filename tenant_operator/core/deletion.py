@@ -9,11 +9,12 @@ from collections.abc import Mapping
 
 from tenancy import keys
 from tenancy import names as tenancy_names
+from tenant_operator.core import availability
 from tenant_operator.core.conditions import ConditionType, fails
 from tenant_operator.core.observed import Observed
 from tenant_operator.core.plan import PlanBuilder, TenantPlan
 from tenant_operator.core.probes import NamespacesProbe
-from tenant_operator.core.steps import Apply, PatchCluster, Remove
+from tenant_operator.core.steps import Apply, EndPods, PatchCluster, Remove
 from tenant_operator.life import deletion as rules
 from tenant_operator.life.deletion import FINALIZER, DeletionFacts, OwnedObject
 from tenant_operator.model import names
@@ -21,6 +22,7 @@ from tenant_operator.model.objects import Object, Ref
 
 TERMINATING = "Terminating"
 _AWAITED_S = 1.0
+_LISTED_S = 30.0
 
 
 def deletion(observed: Observed) -> TenantPlan:
@@ -29,23 +31,25 @@ def deletion(observed: Observed) -> TenantPlan:
     if FINALIZER not in cluster.metadata.finalizers or isinstance(cluster.key, tenancy_names.Refused):
         return TenantPlan()
     builder = PlanBuilder()
-    builder.look_again(_AWAITED_S)
     probe = NamespacesProbe(cluster.key, cluster.metadata.uid)
     namespaces = observed.probes.get(probe.name)
     if cluster.status.phase != TERMINATING:
+        builder.look_again(_AWAITED_S)
         message = "waiting for vc-syncer and vn-agents to detach"
     elif namespaces is None or (not namespaces.is_ok and not namespaces.facts):
-        builder.probes.append(probe)
+        _list(builder, observed, probe)
         detail = "" if namespaces is None else f": {namespaces.detail}"
         message = f"waiting for the list of its super namespaces{detail}"
     else:
-        builder.probes.append(probe)
+        _list(builder, observed, probe)
         step = rules.next_step(_facts(observed, namespaces.facts), observed.now_s)
         kept = _keep_claims(observed, cluster.key) if cluster.spec.volumes == "Retain" else []
         builder.steps += [each for each in kept if each is not None]
         builder.steps += [
             Remove(ref, uid) for ref, uid in step.removed if not kept or ref.kind != "StatefulSet"
         ]
+        if step.is_forced and observed.live("Namespace", "", cluster.key) is not None:
+            builder.steps.append(EndPods(cluster.key))
         if step.is_retained and not _is_retained(observed, cluster.key):
             # Before the VirtualCluster is gone: vc-syncer collects a root namespace without one.
             builder.steps.append(Apply(_retained(observed, cluster.key)))
@@ -61,6 +65,14 @@ def deletion(observed: Observed) -> TenantPlan:
         phase=TERMINATING,
         key=cluster.key,
     )
+
+
+def _list(builder: PlanBuilder, observed: Observed, probe: NamespacesProbe) -> None:
+    """All namespaces of the super cluster are read: ever more rarely while nothing changes."""
+    due_in_s = availability.due_in_s(observed, probe.name, _LISTED_S, _AWAITED_S, _LISTED_S)
+    if due_in_s == 0.0:
+        builder.probes.append(probe)
+    builder.look_again(due_in_s or _LISTED_S)
 
 
 def _facts(observed: Observed, namespaces: Mapping[str, str]) -> DeletionFacts:

@@ -30,6 +30,13 @@ class Remove(msgspec.Struct, frozen=True):
     uid: str
 
 
+class EndPods(msgspec.Struct, frozen=True):
+    """Delete the pods of the namespace without a grace period that should have ended: their node may be
+    dead."""
+
+    namespace: str
+
+
 class IssueAuthority(msgspec.Struct, frozen=True):
     """Make the key pair of an authority, in a Secret with these annotations.
 
@@ -141,6 +148,7 @@ OperatorStep = (
     Apply
     | ClaimNamespace
     | Remove
+    | EndPods
     | IssueAuthority
     | IssueLeaf
     | GenerateKeys

@@ -16,6 +16,7 @@ from tenant_operator.core.steps import (
     ClaimNamespace,
     CopyKubeconfig,
     CopySecret,
+    EndPods,
     GenerateKeys,
     IssueAuthority,
     IssueLeaf,
@@ -113,6 +114,9 @@ class Executor:
                 return await self._claim(manifest)
             case Remove(ref, uid):
                 await self._super.remove(ref, uid)
+                return None
+            case EndPods(namespace):
+                await self._super.end_pods(namespace)
                 return None
             case PatchCluster(patch):
                 return await self._super.patch(here, patch)
@@ -373,6 +377,8 @@ def _ref_of(step: OperatorStep, here: Ref) -> Ref:
             return rotation.secret
         case SettleDefaults() | CopyKubeconfig() | CopySecret() | AddEncryptionKeys():
             return step.target
+        case EndPods(namespace):
+            return Ref("Namespace", "", namespace)
         case PatchCluster():
             return here
 

@@ -4,6 +4,8 @@
 import msgspec
 
 from daemonkit.kube.client import ApiError
+from daemonkit.kube.resources import PODS, MetadataOnly
+from tenancy import keys
 from tenant_operator.edge.write_gate import GatedClient
 from tenant_operator.model.objects import OPERATOR, RESOURCES, Object, Ref, ref_of
 
@@ -11,7 +13,13 @@ APPLY = "application/apply-patch+yaml"
 MERGE_PATCH = "application/merge-patch+json"
 # Each answer is one object; a Secret may have 1 MiB.
 MAX_ANSWER_BYTES = 4 << 20
+_MAX_LIST_BYTES = 8 << 20
+_MAX_PODS = 100
 _ENCODER = msgspec.json.Encoder()
+
+
+class _PodHeads(msgspec.Struct, frozen=True):
+    items: list[MetadataOnly] = []
 
 
 class SuperClusterWriter:
@@ -63,8 +71,23 @@ class SuperClusterWriter:
             # These stay until their pods have ended: what they use is removed after them.
             "propagationPolicy": "Foreground" if ref.kind in ("Deployment", "Job") else "Background",
         }
+        await self._delete(ref.path, body)
+
+    async def end_pods(self, namespace: str) -> None:
+        """Delete the operator's pods that should have ended, without waiting for their kubelets."""
+        params = {"labelSelector": f"{keys.MANAGED_BY}={OPERATOR}", "limit": str(_MAX_PODS)}
+        path = PODS.path(namespace)
+        found = await self._client.request("GET", path, params, limit_bytes=_MAX_LIST_BYTES)
+        for each in msgspec.json.decode(found, type=_PodHeads).items:
+            if each.metadata.deletion_timestamp:
+                options = {"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0}
+                body = options | {"preconditions": {"uid": each.metadata.uid}}
+                await self._delete(f"{path}/{each.metadata.name}", body)
+
+    async def _delete(self, path: str, options: Object) -> None:
+        """It is no fault if it is gone, or another one meanwhile."""
         try:
-            await self._write("DELETE", ref.path, body, {})
+            await self._write("DELETE", path, options, {})
         except ApiError as error:
             if error.status.code not in (404, 409):
                 raise

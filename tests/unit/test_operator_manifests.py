@@ -59,6 +59,8 @@ def needed() -> Iterator[Right]:
         yield "", "nodes", verb
     # Of backups: their Jobs' pods, and what those print.
     yield "", "pods", "list"
+    # Of a control plane on a dead node, at its end.
+    yield "", "pods", "delete"
     yield "", "pods/log", "get"
 
 

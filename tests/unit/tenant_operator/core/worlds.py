@@ -32,6 +32,7 @@ from tenant_operator.core.steps import (
     ClaimNamespace,
     CopyKubeconfig,
     CopySecret,
+    EndPods,
     GenerateKeys,
     IssueAuthority,
     IssueLeaf,
@@ -83,6 +84,7 @@ class FakeWorld:
     super_namespaces: dict[str, str] = field(default_factory=dict)
     server_pods: str = ""
     writes: int = 0
+    ended_pods: list[str] = field(default_factory=list)
     pass_problems: tuple[str, ...] = ()
     source: ProbeResult | None = None
     answers: dict[str, Asked] = field(default_factory=dict)
@@ -121,6 +123,9 @@ class FakeWorld:
                 self.carry_out(step)
             total += len(made.steps)
             is_new = self.finish(made)
+            if self.cluster["metadata"].get("deletionTimestamp"):
+                # The next list of namespaces is due by then.
+                self.now_s += made.check_again_s or 0.0
             if not made.steps and not is_new:
                 return total
         raise AssertionError(f"not settled after {most} plans: {self.plan()}")
@@ -232,6 +237,8 @@ class FakeWorld:
                 self._create(manifest)
             case Remove(ref, uid):
                 self._remove(ref, uid)
+            case EndPods(namespace):
+                self.ended_pods.append(namespace)
             case PatchCluster(patch):
                 change = {key: value for key, value in patch["metadata"].items() if key != "resourceVersion"}
                 self.cluster["metadata"] = _merged(self.cluster["metadata"], change)
