@@ -96,6 +96,10 @@ TENANT_KIND = "Tenant"
 SYNC_WEIGHT = "vcnode.io/sync-weight"
 SYNC_POLICY = "vcnode.io/sync-policy"
 
+# Reason of vc-syncer's condition on a VirtualCluster: the message is the digest of the client certificate by
+# which it reads and writes in the tenant.
+CREDENTIAL_IN_USE = "CredentialInUse"
+
 # Annotation on a VirtualCluster: the token of the held removals that a person releases.
 RELEASE_HELD = "vcnode.io/release-held"
 
@@ -109,6 +113,9 @@ RESTORE_REQUESTED = "vcnode.io/restore-requested"
 CONFIRM_UPGRADE = "vcnode.io/confirm-upgrade"
 # The same for each of what can be rotated: a token, which the status shows until the rotation is complete.
 ROTATE_PREFIX = "vcnode.io/rotate-"
+# And one by which a person ends what the former key signed, before its time: the token of the rotation.
+REVOKE_PREFIX = "vcnode.io/revoke-"
+REVOCABLE = ("cluster-ca", "service-account-keys")
 ROTATABLE = (
     "cluster-ca",
     "front-proxy-ca",

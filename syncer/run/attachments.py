@@ -69,6 +69,9 @@ class AttachmentOwner(Protocol):
     def note_resolved(self, problem: Unusable) -> None:
         """That is over."""
 
+    def note_credential(self, session: TenantSession) -> None:
+        """A tenant is read and written by other credentials than before."""
+
     async def wait_super_synced(self) -> None:
         """Return once the super cluster's objects are known."""
 
@@ -121,6 +124,7 @@ class Attachments:
                 if state.available_since not in ("", available_since):
                     # It was woken, or an outage is over: what failed meanwhile waits for up to half a minute.
                     known.session.caches.retry_now()
+                self._owner.note_credential(known.session)
                 if before != state.cluster:
                     self._owner.tenant_changed(known.session, before)
                 return
@@ -161,6 +165,7 @@ class Attachments:
             return
         key = session.tenant.key
         self._attached[look_behind_s(key)][key] = session
+        self._owner.note_credential(session)
         _log.info("tenant synced", tenant=key)
 
     def poll(self) -> None:

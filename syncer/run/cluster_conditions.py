@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the VirtualCluster of each tenant has in its conditions: why it cannot be synced, and what is held."""
 
+import hashlib
 from collections.abc import Callable, Mapping
 
 from daemonkit.kube.client import Requester
@@ -13,6 +14,10 @@ from syncer.sources.port import UNUSABLE_REASONS, Unusable
 from syncer.sources.virtual_cluster import true_condition
 from syncer.sources.virtual_clusters import VirtualClusterSource
 from syncer.tenant.session import TenantSession
+from tenancy import keys
+
+# As vc-operator compares it with the value in its Secret.
+_DIGEST_CHARS = 32
 
 
 class ClusterConditions:
@@ -58,6 +63,15 @@ class ClusterConditions:
     def note_reachability(self, session: TenantSession, reason: str, message: str) -> None:
         """Why the API server of a tenant is not reached; without a message it is again."""
         self._show(session, reason, message)
+
+    def note_credential(self, session: TenantSession) -> None:
+        """By which certificate a tenant is read and written: the one before may be revoked."""
+        certificate = session.api_server.access.certificate_pem
+        if certificate is None:
+            return
+        digest = hashlib.sha256(certificate).hexdigest()[:_DIGEST_CHARS]
+        if self._message_of(session.virtual_cluster, keys.CREDENTIAL_IN_USE) != digest:
+            self._set(session.virtual_cluster, ClusterCondition(keys.CREDENTIAL_IN_USE, digest))
 
     def note_holds(self, session: TenantSession) -> None:
         """Other deletions of a tenant are held than before, or none any more."""

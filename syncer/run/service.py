@@ -519,6 +519,10 @@ class SyncerService:
         """A tenant can be synced again, as far as this problem goes."""
         self._conditions.note_resolved(problem)
 
+    def note_credential(self, session: TenantSession) -> None:
+        """A tenant is read and written by other credentials than before."""
+        self._conditions.note_credential(session)
+
     def holds_changed(self, session: TenantSession) -> None:
         """Other deletions of a tenant are held than before, or none any more."""
         self._conditions.note_holds(session)

@@ -25,20 +25,20 @@ class TenantApiServer:
         received: ReceivedBytes,
     ) -> None:
         """`received` counts what connections and answers hold."""
-        self._access = access
-        self._credentials = Credentials(lambda: self._access)
+        self.access = access
+        self._credentials = Credentials(lambda: self.access)
         self.client = open_client(self._credentials, MAX_IN_FLIGHT, user_agent, received)
         self._known_peers: frozenset[str] = frozenset()
 
     def use(self, access: Access) -> None:
         """Take rotated credentials, from the next request on."""
-        if access != self._access:
-            self._access = access
+        if access != self.access:
+            self.access = access
             self._credentials.reload()
 
     def peers(self) -> Collection[str]:
         """Where it is by its kubeconfig: the address there, or those of the name there."""
-        return known_addresses(self.client, self._access.server)
+        return known_addresses(self.client, self.access.server)
 
     def note_peers(self) -> bool:
         """Note where it is now; returns whether that is elsewhere than before: DNS may answer otherwise."""

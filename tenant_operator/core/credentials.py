@@ -38,6 +38,7 @@ from tenant_operator.provisioners.native.api_server import has_signer
 SIGNER_TOKEN_S = 86400.0
 """vc-signer's `--max-token-seconds`."""
 API_SERVER_TOKEN_S = 366 * 86400.0
+_DAY_S = 86400.0
 
 
 class CredentialState(msgspec.Struct):
@@ -94,7 +95,11 @@ def settle(
             requests.rotations,
             asked,
             observed.now_s,
-            token_life_s(control_plane),
+            {
+                names.SERVICE_ACCOUNT_KEYS: token_life_s(control_plane),
+                names.CLUSTER_CA: catalog.SHORT_DAYS * _DAY_S,
+            },
+            requests.revoked,
             rotations.SUPPORTED,
         )
     )
@@ -115,7 +120,9 @@ def settle(
         builder.wait(f"authorities of {key}")
         return made
     bundles = authorities_map(control_plane, found, settings)
+    before = len(builder.steps)
     apply_if_needed(builder, observed.objects.get(ref_of(bundles)), bundles)
+    has_bundles = len(builder.steps) == before
     leaf = observed.live("Secret", key, names.API_SERVER_KUBELET_CLIENT)
     if leaf is not None and "tls.crt" in leaf.certificates:
         for manifest in registration(control_plane, found[names.KUBELET_CLIENT_CA], leaf):
@@ -127,8 +134,8 @@ def settle(
     # A pod that mounts a key which is lost would never start.
     has_keys = all(observed.live("Secret", key, name) is not None for name in KEY_SECRETS)
     made.has_all = has_keys and not missing
-    if made.has_all and not issued:
-        # What the present keys sign is there before they change.
+    if made.has_all and has_bundles and not issued:
+        # What the present keys sign is there before they change, and the bundles that pods are asked about.
         builder.steps += [
             Rotate(each, control_plane.labels, rotations.servers_of(asked.get(each.what, {})))
             for each in plan.steps

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from tenancy import keys
+from tenant_operator.core.live import LiveObject
 from tenant_operator.core.observed import Observed
 from tenant_operator.core.plan import PlanBuilder, Settings
 from tenant_operator.core.probes import NodesProbe, RotationProbe
@@ -13,7 +14,7 @@ from tenant_operator.model import names
 from tenant_operator.model.control_plane import ControlPlane
 from tenant_operator.model.objects import Ref
 from tenant_operator.model.virtual_cluster import RotationStatus
-from tenant_operator.pki.facts import digest_of
+from tenant_operator.pki.facts import digest_of, secret_facts
 from tenant_operator.pki.plan import RotateSecret
 from tenant_operator.pki.rotation import ENCRYPTION_KEY, PLANS, Asked, Consumer, ConsumerAnswer
 from tenant_operator.provisioners.native.api_server import reports_encryption
@@ -22,6 +23,7 @@ SUPPORTED = frozenset(
     {
         names.SERVICE_ACCOUNT_KEYS,
         ENCRYPTION_KEY,
+        names.CLUSTER_CA,
         names.FRONT_PROXY_CA,
         names.GATEWAY_CA,
         names.KUBELET_CLIENT_CA,
@@ -64,6 +66,11 @@ class RotationScope(msgspec.Struct, frozen=True):
         if ENCRYPTION_KEY in found:
             stored = _stored(observed, self.control_plane.key, servers_of(found[ENCRYPTION_KEY]))
             found[ENCRYPTION_KEY] = {**found[ENCRYPTION_KEY], Consumer.STORED_SECRETS: stored}
+        if names.CLUSTER_CA in found:
+            found[names.CLUSTER_CA] = {
+                **found[names.CLUSTER_CA],
+                **_kubeconfigs(observed, self.control_plane),
+            }
         return found
 
     def ask(self, builder: PlanBuilder, waiting: Sequence[RotateSecret]) -> None:
@@ -120,6 +127,35 @@ def _stored(observed: Observed, key: str, servers: str) -> dict[str, ConsumerAns
     ids = annotations.get(keys.KEY_IDS, "").split(",")
     uses = ids if progress_of(annotations, servers) is not None else ids[:1]
     return {"": ConsumerAnswer(uses=frozenset(uses))}
+
+
+def _kubeconfigs(observed: Observed, control_plane: ControlPlane) -> Asked:
+    """Who works by kubeconfigs that the operator issued: itself, which reads its own each time, and people,
+    as far as they have read theirs now. vc-syncer reports by which certificate it works."""
+    key, named = control_plane.key, names.tenant_kubeconfig(control_plane.name)
+    in_use = next(
+        (
+            each.message
+            for each in observed.virtual_cluster.status.conditions
+            if each.reason == keys.CREDENTIAL_IN_USE and each.status == "True"
+        ),
+        "",
+    )
+    syncer = observed.live("Secret", key, names.SYNCER_CLIENT)
+    is_in_use = syncer is not None and syncer.digests.get("tls.crt") == in_use
+    return {
+        Consumer.OPERATOR: {"": _issued(observed.live("Secret", key, names.OPERATOR_CLIENT))},
+        Consumer.TENANT_ADMIN: {"": _issued(observed.live("Secret", control_plane.namespace, named))},
+        Consumer.SYNCER: {"": _issued(syncer) if is_in_use else None},
+    }
+
+
+def _issued(live: LiveObject | None) -> ConsumerAnswer | None:
+    """By which key a Secret's certificate was signed."""
+    if live is None:
+        return None
+    found = secret_facts({}, {}, live.certificates).certificate
+    return None if found is None else ConsumerAnswer(uses=frozenset({found.authority_key_id}))
 
 
 def encode(asked: Asked) -> str:

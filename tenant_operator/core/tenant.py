@@ -10,6 +10,7 @@ from tenancy import names as tenancy_names
 from tenant_operator.core import (
     availability,
     backups,
+    credentials,
     defaults,
     kept_versions,
     native,
@@ -300,7 +301,7 @@ def _ask(
     authority = observed.live("Secret", control_plane.key, names.CLUSTER_CA)
     desired: list[tuple[ReadyzProbe | SyncerProbe | NodesProbe | ServedProbe, float]] = []
     if authority is not None and not is_running:
-        desired.append((ReadyzProbe(endpoint, authority.certificates["tls.crt"]), _NODES_S))
+        desired.append((ReadyzProbe(endpoint, credentials.trusted(authority)), _NODES_S))
     if is_running:
         default = tenancy_names.super_namespace(control_plane.key, "default")
         if isinstance(default, str):

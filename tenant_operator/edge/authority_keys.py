@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who trusts the authorities that rotate, and who shows certificates of which one."""
+"""Who trusts the authorities that rotate, and who shows certificates of which one.
+
+All that a tenant answers is bounded.
+"""
 
 import base64
 from collections.abc import Mapping
@@ -7,9 +10,11 @@ from collections.abc import Mapping
 import msgspec
 
 from daemonkit.kube.client import ApiClient
+from daemonkit.kube.resources import ListMeta
 from tenancy import x509
 from tenant_operator.edge.control_plane_pods import ComponentPod
 from tenant_operator.edge.write_gate import GatedClient
+from tenant_operator.model import names
 from tenant_operator.model.objects import Object
 from tenant_operator.pki.facts import der_of
 from tenant_operator.pki.handshake import ServerFlight
@@ -17,23 +22,36 @@ from tenant_operator.pki.rotation import ConsumerAnswer
 
 AUTHENTICATION = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication"
 _HEADER_BUNDLE = "requestheader-client-ca-file"
+_CLIENT_BUNDLE = "client-ca-file"
+_CONFIG_MAPS = "/api/v1/configmaps"
+_ROOT_CERTIFICATES = "metadata.name=kube-root-ca.crt"
+_ROOT_KEY = "ca.crt"
+_PAGE = 500
+_MAX_PAGES = 20
+_MAX_PAGE_BYTES = 32 << 20
+# Whoever waits for more has these to name.
+_MAX_NAMESPACES = 20
 _MERGE_PATCH = "application/merge-patch+json"
 _MAX_ANSWER_BYTES = 1 << 20
-_CERTIFICATES = ("tls.crt", "next.crt", "previous.crt", "former.crt")
+_TRUSTED = ("tls.crt", "next.crt", "previous.crt")
+_CERTIFICATES = (*_TRUSTED, "former.crt")
 _END = b"-----END CERTIFICATE-----"
 
 
 class RotatingAuthority(msgspec.Struct, frozen=True):
     """The authorities in one Secret: by the DER of their subjects, and as they are, the ids of their keys.
 
-    `leaf_issuer` is the key that signed the certificate which API servers show as clients, where they show
-    one.
+    `trusted` are those that its bundle has. `leaf_issuer` is the key that signed the certificate which a
+    program shows as a client and nobody can ask for, where there is one. `published_as` is the key of what
+    aggregated API servers trust.
     """
 
     subjects: Mapping[bytes, str]
     certificates: Mapping[bytes, str]
+    trusted: frozenset[str] = frozenset()
     former: bytes = b""
     leaf_issuer: str = ""
+    published_as: str = _HEADER_BUNDLE
 
     @property
     def ids(self) -> frozenset[str]:
@@ -44,6 +62,18 @@ class RotatingAuthority(msgspec.Struct, frozen=True):
         started with that; else it may show any."""
         trusts = frozenset(self.subjects[each] for each in flight.authorities if each in self.subjects)
         return ConsumerAnswer(trusts, self.shown_by(pod, files_digest))
+
+    def of_flight(self, flight: ServerFlight) -> ConsumerAnswer:
+        """A server whose certificate and clients are of the same authority."""
+        trusts = frozenset(self.subjects[each] for each in flight.authorities if each in self.subjects)
+        issuers = (x509.authority_key_identifier(each) or b"" for each in flight.certificates[:1])
+        return ConsumerAnswer(trusts, frozenset(each.hex() for each in issuers))
+
+    def of_started(self, pod: ComponentPod, files_digest: str) -> ConsumerAnswer | None:
+        """A program that reads its files once. What one of another template has read nobody knows."""
+        if not pod.has_started_with(files_digest):
+            return None
+        return ConsumerAnswer(self.trusted, frozenset({self.leaf_issuer}))
 
     def shown_by(self, pod: ComponentPod, files_digest: str) -> frozenset[str]:
         """What a pod shows as a client."""
@@ -58,16 +88,21 @@ class RotatingAuthority(msgspec.Struct, frozen=True):
 
 
 def read_authority(secret: Object, leaf: Object | None) -> RotatingAuthority:
-    """Of the Secrets' data. Raises ValueError for what is no certificate."""
+    """Of the Secrets. Raises ValueError for what is no certificate, KeyError for what is no Secret."""
     data = {key: base64.b64decode(value) for key, value in (secret.get("data") or {}).items()}
     found = [der_of(data[key]) for key in _CERTIFICATES if key in data]
     ids = {each: (x509.subject_key_identifier(each) or b"").hex() for each in found}
+    trusted = frozenset(ids[der_of(data[key])] for key in _TRUSTED if key in data)
     issuer = ""
     if leaf is not None:
         certificate = der_of(base64.b64decode(leaf["data"]["tls.crt"]))
         issuer = (x509.authority_key_identifier(certificate) or b"").hex()
     former = der_of(data["former.crt"]) if "former.crt" in data else b""
-    return RotatingAuthority({x509.subject(each): ids[each] for each in found}, ids, former, issuer)
+    subjects = {x509.subject(each): ids[each] for each in found}
+    is_cluster = secret["metadata"]["name"] == names.CLUSTER_CA
+    return RotatingAuthority(
+        subjects, ids, trusted, former, issuer, _CLIENT_BUNDLE if is_cluster else _HEADER_BUNDLE
+    )
 
 
 def certificates_in(pem: bytes) -> list[bytes]:
@@ -78,8 +113,58 @@ def certificates_in(pem: bytes) -> list[bytes]:
 async def published(client: ApiClient, authority: RotatingAuthority) -> dict[str, ConsumerAnswer | None]:
     """What aggregated API servers trust. Raises ApiError, UnreachableError, ValueError."""
     body = await client.request("GET", AUTHENTICATION, {}, limit_bytes=_MAX_ANSWER_BYTES)
-    bundle = (msgspec.json.decode(body).get("data") or {}).get(_HEADER_BUNDLE, "")
+    bundle = (msgspec.json.decode(body).get("data") or {}).get(authority.published_as, "")
     return {"": authority.of_bundle(bundle.encode())}
+
+
+class _NamespaceName(msgspec.Struct, frozen=True):
+    namespace: str
+
+
+class _RootCertificates(msgspec.Struct, frozen=True):
+    metadata: _NamespaceName
+    data: dict[str, str] = {}
+
+
+class _RootPage(msgspec.Struct, frozen=True):
+    metadata: ListMeta = ListMeta()
+    items: list[_RootCertificates] = []
+
+
+async def root_certificates(
+    client: ApiClient, authority: RotatingAuthority
+) -> dict[str, ConsumerAnswer | None]:
+    """What the tenant's pods trust who start now, by namespace where that is not what it is to be.
+
+    Raises ApiError, UnreachableError, ValueError.
+    """
+    expected = ConsumerAnswer(authority.trusted)
+    others: dict[str, ConsumerAnswer | None] = {}
+    known: dict[str, ConsumerAnswer] = {}
+    token = ""
+    for _ in range(_MAX_PAGES):
+        params = {"fieldSelector": _ROOT_CERTIFICATES, "limit": str(_PAGE)}
+        params |= {"continue": token} if token else {}
+        body = await client.request("GET", _CONFIG_MAPS, params, limit_bytes=_MAX_PAGE_BYTES)
+        page = msgspec.json.decode(body, type=_RootPage)
+        for each in page.items:
+            text = each.data.get(_ROOT_KEY, "")
+            if text not in known:
+                # One text for all, but for what a tenant has written itself.
+                known = {text: _of_text(authority, text)}
+            if known[text] != expected and len(others) < _MAX_NAMESPACES:
+                others[each.metadata.namespace] = known[text]
+        token = page.metadata.continue_
+        if not token:
+            return {"": expected, **others}
+    return {**others, "more": None}
+
+
+def _of_text(authority: RotatingAuthority, text: str) -> ConsumerAnswer:
+    try:
+        return authority.of_bundle(text.encode())
+    except ValueError:
+        return ConsumerAnswer()
 
 
 async def unpublish(client: GatedClient, authority: RotatingAuthority) -> None:
@@ -91,7 +176,7 @@ async def unpublish(client: GatedClient, authority: RotatingAuthority) -> None:
         raise ValueError("no former authority is to be removed")
     body = await client.request("GET", AUTHENTICATION, {}, limit_bytes=_MAX_ANSWER_BYTES)
     found = msgspec.json.decode(body)
-    bundle = (found.get("data") or {}).get(_HEADER_BUNDLE, "").encode()
+    bundle = (found.get("data") or {}).get(authority.published_as, "").encode()
     kept = [
         each.strip() + b"\n" + _END + b"\n"
         for each in bundle.split(_END)[:-1]
@@ -99,7 +184,7 @@ async def unpublish(client: GatedClient, authority: RotatingAuthority) -> None:
     ]
     patch = {
         "metadata": {"resourceVersion": found["metadata"]["resourceVersion"]},
-        "data": {_HEADER_BUNDLE: b"".join(kept).decode()},
+        "data": {authority.published_as: b"".join(kept).decode()},
     }
     await client.request(
         "PATCH",

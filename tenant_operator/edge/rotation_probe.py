@@ -18,7 +18,12 @@ from tenant_operator.core import rotations
 from tenant_operator.core.observed import ProbeResult
 from tenant_operator.core.probes import RotationProbe
 from tenant_operator.edge import account_keys, tenant_client
-from tenant_operator.edge.authority_keys import published, read_authority
+from tenant_operator.edge.authority_keys import (
+    RotatingAuthority,
+    published,
+    read_authority,
+    root_certificates,
+)
 from tenant_operator.edge.control_plane_pods import ComponentPod, pods_of
 from tenant_operator.edge.encryption_keys import has_loaded
 from tenant_operator.edge.node_trust import trusting_nodes
@@ -33,13 +38,15 @@ Found = TypeVar("Found")
 
 # Of one consumer; all are asked at a time.
 _ANSWER_S = 4.0
-# Of all nodes, sixteen at a time.
-_NODES_S = 20.0
-# What API servers show as clients, by the authority that signs it.
+# Of all nodes, sixteen at a time, or of all namespaces.
+_ALL_S = 20.0
+# What programs show as clients and nobody can ask for, by the authority that signs it.
 _SHOWN = {
+    names.CLUSTER_CA: names.CONTROLLER_MANAGER_CLIENT,
     names.FRONT_PROXY_CA: names.FRONT_PROXY_CLIENT,
     names.KUBELET_CLIENT_CA: names.API_SERVER_KUBELET_CLIENT,
 }
+_PORTS = {names.API_SERVER: names.API_SERVER_PORT}
 
 
 class RotationProber:
@@ -107,12 +114,14 @@ class RotationProber:
             authority = read_authority(secret, leaf)
         except (KeyError, ValueError):
             return {}
+        if probe.what == names.CLUSTER_CA:
+            return await self._cluster_authority(probe, access, authority)
         digest = probe.files.get(names.API_SERVER, "")
         pods = await pods_of(self._client, namespace, names.API_SERVER)
         if probe.nodes is not None:
             nodes = await _one(
                 trusting_nodes(self._client, self._open_tenant, probe.nodes, secret, authority.ids, now),
-                _NODES_S,
+                _ALL_S,
             )
             users = {each.name: ConsumerAnswer(uses=authority.shown_by(each, digest)) for each in pods}
             return {Consumer.VN_AGENT: nodes, Consumer.API_SERVER: dict(users)}
@@ -130,6 +139,36 @@ class RotationProber:
             # This version has no gateway.
             Consumer.GATEWAY: {},
         }
+
+    async def _cluster_authority(
+        self, probe: RotationProbe, access: Access, authority: RotatingAuthority
+    ) -> Asked:
+        """Who has a kubeconfig is not asked here."""
+        namespace = probe.secret.namespace
+        digest = probe.files.get(names.CONTROLLER_MANAGER, "")
+        managers = await pods_of(self._client, namespace, names.CONTROLLER_MANAGER)
+        return {
+            Consumer.API_SERVER: await self._flights(authority, namespace, names.API_SERVER),
+            Consumer.CONTROLLER_MANAGER: {each.name: authority.of_started(each, digest) for each in managers},
+            Consumer.AUTHENTICATION: await _one(
+                self._with_client(access, lambda client: published(client, authority))
+            ),
+            Consumer.ROOT_CERTIFICATES: await _one(
+                self._with_client(access, lambda client: root_certificates(client, authority)), _ALL_S
+            ),
+        }
+
+    async def _flights(
+        self, authority: RotatingAuthority, namespace: str, component: str
+    ) -> dict[str, ConsumerAnswer | None]:
+        """Of each pod what it shows and accepts in a handshake."""
+        pods = await pods_of(self._client, namespace, component)
+
+        async def ask(pod: ComponentPod) -> ConsumerAnswer:
+            return authority.of_flight(await first_flight(pod.address, _PORTS[component]))
+
+        found = await asyncio.gather(*(_one(ask(each)) for each in pods))
+        return dict(zip((each.name for each in pods), found, strict=True))
 
     async def _of_each(
         self,

@@ -6,7 +6,7 @@ that one wrong value hides no other request.
 """
 
 import datetime as dt
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 
@@ -35,18 +35,18 @@ class Requests(msgspec.Struct, frozen=True):
     confirmed_version: str = ""
     rotations: dict[str, str] = {}
     """What is to be rotated, with the token of the request."""
+    revoked: dict[str, str] = {}
+    """Of what the former key's signatures are to end now, with the token of its rotation."""
     problems: tuple[SpecProblem, ...] = ()
 
 
 def read(annotations: Mapping[str, str], now_s: float) -> Requests:
     """The requests among the annotations of a VirtualCluster."""
     problems: list[SpecProblem] = []
-    rotations = {}
-    for what in keys.ROTATABLE:
-        token = _token(annotations, f"{keys.ROTATE_PREFIX}{what}", problems)
-        if token:
-            rotations[what] = token
-    _unknown_rotations(annotations, problems)
+    rotations = _tokens(annotations, keys.ROTATE_PREFIX, keys.ROTATABLE, problems)
+    revoked = _tokens(annotations, keys.REVOKE_PREFIX, keys.REVOCABLE, problems)
+    _unknown(annotations, keys.ROTATE_PREFIX, keys.ROTATABLE, "cannot be rotated", problems)
+    _unknown(annotations, keys.REVOKE_PREFIX, keys.REVOCABLE, "cannot be revoked", problems)
     return Requests(
         sleep_at_s=_time(annotations, keys.SLEEP_REQUESTED_AT, now_s, problems),
         wake_at_s=_time(annotations, keys.WAKE_REQUESTED_AT, now_s, problems),
@@ -54,6 +54,7 @@ def read(annotations: Mapping[str, str], now_s: float) -> Requests:
         restore=_name(annotations, keys.RESTORE_REQUESTED, MAX_BACKUP_CHARS, problems),
         confirmed_version=_name(annotations, keys.CONFIRM_UPGRADE, MAX_NAME_CHARS, problems),
         rotations=rotations,
+        revoked=revoked,
         problems=tuple(problems),
     )
 
@@ -104,6 +105,13 @@ def _name(annotations: Mapping[str, str], key: str, longest: int, problems: list
     return ""
 
 
+def _tokens(
+    annotations: Mapping[str, str], prefix: str, known: Iterable[str], problems: list[SpecProblem]
+) -> dict[str, str]:
+    found = {what: _token(annotations, f"{prefix}{what}", problems) for what in known}
+    return {what: token for what, token in found.items() if token}
+
+
 def _token(annotations: Mapping[str, str], key: str, problems: list[SpecProblem]) -> str:
     text = annotations.get(key, "")
     # Most often a time, with its colons.
@@ -114,13 +122,17 @@ def _token(annotations: Mapping[str, str], key: str, problems: list[SpecProblem]
     return ""
 
 
-def _unknown_rotations(annotations: Mapping[str, str], problems: list[SpecProblem]) -> None:
-    known = {f"{keys.ROTATE_PREFIX}{what}" for what in keys.ROTATABLE}
-    unknown = [key for key in annotations if key.startswith(keys.ROTATE_PREFIX) and key not in known]
-    for key in sorted(unknown)[:_MAX_ROTATIONS]:
-        what = key.removeprefix(keys.ROTATE_PREFIX)
-        remedy = f"use one of {', '.join(keys.ROTATABLE)}"
-        problems.append(_problem(keys.ROTATE_PREFIX, what, "cannot be rotated", remedy))
+def _unknown(
+    annotations: Mapping[str, str],
+    prefix: str,
+    known: Collection[str],
+    message: str,
+    problems: list[SpecProblem],
+) -> None:
+    asked = {key.removeprefix(prefix) for key in annotations if key.startswith(prefix)}
+    remedy = f"use one of {', '.join(known)}"
+    unknown = sorted(asked.difference(known))[:_MAX_ROTATIONS]
+    problems += [_problem(prefix, what, message, remedy) for what in unknown]
 
 
 def _problem(key: str, text: str, message: str, remedy: str) -> SpecProblem:

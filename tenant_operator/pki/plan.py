@@ -85,8 +85,9 @@ class PkiInputs(msgspec.Struct, frozen=True):
     """What a plan is made from.
 
     `secrets` are the Secrets that exist. `bundle` is what kubeconfigs trust (PEM). `requests` are the values
-    of the annotations `vcnode.io/rotate-<what>`, by what; `asked` what consumers answered, likewise. What is
-    not `rotatable` is made, and begins no rotation.
+    of the annotations `vcnode.io/rotate-<what>`, by what; `asked` what consumers answered, and `revoked` the
+    values of `vcnode.io/revoke-<what>`, likewise. `held_s`: how long is valid what a key signed for those who
+    cannot be asked. What is not `rotatable` is made, and begins no rotation.
     """
 
     namespace: str
@@ -97,7 +98,8 @@ class PkiInputs(msgspec.Struct, frozen=True):
     requests: Mapping[str, str]
     asked: Mapping[str, Asked]
     now_s: float
-    token_life_s: float
+    held_s: Mapping[str, float]
+    revoked: Mapping[str, str] = {}
     rotatable: frozenset[str] = frozenset(PLANS)
 
 
@@ -195,7 +197,8 @@ class _Builder:
             inputs.now_s,
             request=step.request,
             is_due=inputs.now_s >= due_at,
-            token_life_s=inputs.token_life_s,
+            held_s=inputs.held_s.get(step.what, 0.0),
+            revoked=inputs.revoked.get(step.what, ""),
         )
         self.due_at = min(self.due_at, due_at)
         self._note(step, state, found)

@@ -134,7 +134,7 @@ def _drop(data: dict[str, bytes], plan: RotationPlan, state: RotationState) -> N
         data |= _encryption_config({name: key for name, key in found.items() if name != state.previous})
     else:
         previous = data.pop("previous.crt", b"")
-        if plan.is_published:
+        if plan.forgotten_by:
             data["former.crt"] = previous
 
 

@@ -6,11 +6,12 @@ A rotation replaces an authority, or another key that several programs know, in 
     ""        one key
     Trusted   the next key is there, and all who verify trust both; the old one still signs
     Reissued  the next key signs; all who verify still trust both; what the old one signed is replaced
-    Dropped   the old key is trusted by nobody of ours; where kube-apiserver has published it, it is removed
+    Dropped   no bundle has the old key; all who trusted it are asked until none does
     ""        the old key is forgotten
 
-`Dropped` is of authorities that kube-apiserver publishes in `extension-apiserver-authentication`. It adds to
-that ConfigMap and never removes (controlplane/controller/clusterauthenticationtrust, 1.34).
+`Dropped` is of authorities whose verifiers can be asked. Some are published by kube-apiserver in
+`extension-apiserver-authentication`. It adds to that ConfigMap and never removes
+(controlplane/controller/clusterauthenticationtrust, 1.34), so the operator does.
 
 A phase ends when every consumer was asked and answered that it is there. One that cannot be asked has not
 answered: the rotation waits, however long, and the status names it. Each step is one write of one Secret, so
@@ -56,50 +57,54 @@ class RotationPlan(msgspec.Struct, frozen=True):
     """What rotates in one Secret, and whom to ask. `what` is its name in requests and in the status.
 
     `verifiers` must trust both keys before the next one signs. `users` must not use the first one any more
-    before it is forgotten, group after group. `signs_tokens`: those who hold what it signed cannot be asked,
-    and the rotation waits for the end of the tokens. `is_published`: by kube-apiserver, as above.
+    before it is forgotten, group after group. `held` names what it signed for those who cannot be asked: the
+    rotation waits for the end of the last one, or for a person who revokes it. `forgotten_by`: these must not
+    trust the first one any more before its certificate is forgotten.
     """
 
     what: str
     secret: str
     verifiers: tuple[Consumer, ...]
     users: tuple[tuple[Consumer, ...], ...]
-    signs_tokens: bool = False
-    is_published: bool = False
+    held: str = ""
+    forgotten_by: tuple[Consumer, ...] = ()
 
+
+_CLUSTER_VERIFIERS = (
+    Consumer.API_SERVER,
+    Consumer.CONTROLLER_MANAGER,
+    Consumer.ROOT_CERTIFICATES,
+    Consumer.AUTHENTICATION,
+)
 
 PLANS: Mapping[str, RotationPlan] = {
     plan.what: plan
     for plan in (
         # The API server reads its bundle again. The controller manager does not, and restarts: it hands the
-        # bundle out as kube-root-ca.crt.
+        # bundle out as kube-root-ca.crt. Who merely verifies the API server needs not learn the next one
+        # first: it shows a certificate of the next one by the previous one.
         RotationPlan(
             names.CLUSTER_CA,
             names.CLUSTER_CA,
-            (
-                Consumer.API_SERVER,
-                Consumer.CONTROLLER_MANAGER,
-                Consumer.ROOT_CERTIFICATES,
-                Consumer.SYNCER,
-                Consumer.OPERATOR,
-                Consumer.TENANT_ADMIN,
-            ),
+            _CLUSTER_VERIFIERS,
             (
                 (
                     Consumer.API_SERVER,
                     Consumer.CONTROLLER_MANAGER,
-                    Consumer.SYNCER,
                     Consumer.OPERATOR,
                     Consumer.TENANT_ADMIN,
+                    Consumer.SYNCER,
                 ),
             ),
+            held="client certificates that the previous authority signed",
+            forgotten_by=_CLUSTER_VERIFIERS,
         ),
         RotationPlan(
             names.FRONT_PROXY_CA,
             names.FRONT_PROXY_CA,
             (Consumer.API_SERVER, Consumer.AUTHENTICATION),
             ((Consumer.API_SERVER,),),
-            is_published=True,
+            forgotten_by=(Consumer.API_SERVER, Consumer.AUTHENTICATION),
         ),
         # Neither etcd nor the API server's client of it reads its authorities again: both restart.
         RotationPlan(
@@ -117,14 +122,14 @@ PLANS: Mapping[str, RotationPlan] = {
             names.GATEWAY_CA,
             (Consumer.API_SERVER, Consumer.AUTHENTICATION),
             ((Consumer.GATEWAY,),),
-            is_published=True,
+            forgotten_by=(Consumer.API_SERVER, Consumer.AUTHENTICATION),
         ),
         RotationPlan(
             names.SERVICE_ACCOUNT_KEYS,
             names.SERVICE_ACCOUNT_KEYS,
             (Consumer.API_SERVER,),
             ((Consumer.API_SERVER,), (Consumer.TOKEN_SECRETS,)),
-            signs_tokens=True,
+            held="tokens that the previous key signed",
         ),
         # Secrets are rewritten when all replicas encrypt by the next key, and not before.
         RotationPlan(
@@ -229,20 +234,23 @@ def next_step(
     *,
     request: str = "",
     is_due: bool = False,
-    token_life_s: float = 0.0,
+    held_s: float = 0.0,
+    revoked: str = "",
 ) -> RotationDecision:
     """What the rotation does next.
 
-    `request` is the token of the last request. `is_due`: it begins without one, as the key is old.
-    `token_life_s` is the longest life of a service account token.
+    `request` is the token of the last request. `is_due`: it begins without one, as the key is old. `held_s`
+    is the longest life of what is held. `revoked` is the token of the rotation whose held ones a person has
+    revoked.
     """
     if state.phase == TRUSTED and state.next:
         waits = _lacking(plan.verifiers, asked, trusts=frozenset({state.current, state.next}))
         return RotationDecision(RotationStep.WAIT, waits) if waits else RotationDecision(RotationStep.PROMOTE)
     if state.phase == REISSUED and state.previous:
-        return _finish(plan, state, asked, now, token_life_s if plan.signs_tokens else 0.0)
+        is_awaited = bool(plan.held) and not (revoked and revoked == state.token)
+        return _finish(plan, state, asked, now, held_s if is_awaited else 0.0)
     if state.phase == DROPPED:
-        return _forget(state, asked)
+        return _forget(plan, state, asked)
     is_requested = bool(request) and request != state.token
     return RotationDecision(RotationStep.BEGIN if is_requested or is_due else RotationStep.WAIT)
 
@@ -265,7 +273,7 @@ def annotations_after(
     phases = {
         RotationStep.BEGIN: TRUSTED,
         RotationStep.PROMOTE: REISSUED,
-        RotationStep.DROP: DROPPED if plan.is_published else "",
+        RotationStep.DROP: DROPPED if plan.forgotten_by else "",
         RotationStep.FORGET: "",
     }
     found = {
@@ -277,12 +285,12 @@ def annotations_after(
 
 
 def _finish(
-    plan: RotationPlan, state: RotationState, asked: Asked, now: float, token_life_s: float
+    plan: RotationPlan, state: RotationState, asked: Asked, now: float, held_s: float
 ) -> RotationDecision:
-    end = state.since + token_life_s if state.since else 0.0
+    end = state.since + held_s if state.since else 0.0
     if now < end:
         # Nobody is asked for as long as a day; all are, at its end.
-        return RotationDecision(RotationStep.WAIT, ("tokens that the previous key signed",), end)
+        return RotationDecision(RotationStep.WAIT, (plan.held,), end)
     waits = _lacking(plan.verifiers, asked, trusts=frozenset({state.current}))
     for group in plan.users:
         if waits:
@@ -292,23 +300,30 @@ def _finish(
             return RotationDecision(RotationStep.REWRITE, waits)
     if waits:
         return RotationDecision(RotationStep.WAIT, waits)
-    if token_life_s and not state.since:
+    if held_s and not state.since:
         return RotationDecision(RotationStep.MARK)
     return RotationDecision(RotationStep.DROP)
 
 
-def _forget(state: RotationState, asked: Asked) -> RotationDecision:
-    """First the API servers, which would publish it again."""
-    for consumer in (Consumer.API_SERVER, Consumer.AUTHENTICATION):
-        trusting = tuple(
-            name
-            for name, answer in _answers(consumer, asked)
-            if answer is None or state.previous in answer.trusts
-        )
-        if trusting:
-            can_clean = consumer is Consumer.AUTHENTICATION and asked.get(consumer)
-            return RotationDecision(RotationStep.CLEAN if can_clean else RotationStep.WAIT, trusting)
+def _forget(plan: RotationPlan, state: RotationState, asked: Asked) -> RotationDecision:
+    """What is published comes last: API servers would publish it again."""
+    published = Consumer.AUTHENTICATION
+    others = tuple(each for each in plan.forgotten_by if each is not published)
+    if waits := _trusting(others, asked, state.previous):
+        return RotationDecision(RotationStep.WAIT, waits)
+    if published in plan.forgotten_by and (waits := _trusting((published,), asked, state.previous)):
+        return RotationDecision(RotationStep.CLEAN if asked.get(published) else RotationStep.WAIT, waits)
     return RotationDecision(RotationStep.FORGET)
+
+
+def _trusting(consumers: tuple[Consumer, ...], asked: Asked, key: str) -> tuple[str, ...]:
+    """Those that trust it still, or are not known not to."""
+    return tuple(
+        name
+        for consumer in consumers
+        for name, answer in _answers(consumer, asked)
+        if answer is None or key in answer.trusts
+    )
 
 
 def _lacking(

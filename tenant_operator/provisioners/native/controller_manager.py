@@ -22,6 +22,8 @@ _BUNDLE = pods.authorities(names.CLUSTER_BUNDLE)
 _FILES = (_KUBECONFIG, _SERVING, _SIGNING, _BUNDLE)
 # The files of authorities that it reads once: --root-ca-file and the kubeconfig's.
 _DIGEST = f"{names.AUTHORITIES}/{names.CLUSTER_BUNDLE}"
+# It reads its certificate again, and nobody can ask which it uses: a pod of another template does.
+_ISSUER = f"{names.CONTROLLER_MANAGER_CLIENT}/{names.ISSUER}"
 
 # The super cluster, vc-syncer and vn-agent do their work for nodes, volumes and load balancers. With the
 # minor version of Kubernetes 1 that has each first: a name that a program does not know ends it.
@@ -70,7 +72,8 @@ def deployment(control_plane: ControlPlane, inputs: ManifestInputs) -> Object:
 
 def _digest(inputs: ManifestInputs) -> str:
     """The kubeconfig's server is read once, its certificate again: an address restarts the program."""
-    return "-".join([inputs.digests.get(_DIGEST, ""), *inputs.service_addresses])
+    found = (inputs.digests.get(each, "") for each in (_DIGEST, _ISSUER))
+    return "-".join([*filter(None, found), *inputs.service_addresses])
 
 
 _ROLLING: Object = {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}}

@@ -2,6 +2,7 @@
 """VirtualClusters as the source of tenants: credentials, bad ones, and changes while the syncer runs."""
 
 import base64
+import hashlib
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -68,6 +69,28 @@ async def test_rotated_credentials_are_used_at_once(tmp_path: Path) -> None:
         clusters.super.server.storage.replace(SECRETS, secret)
         await clusters.until_follows("acme", "after-rotation")
         assert clusters.syncer.process is process
+
+
+@pytest.mark.asyncio
+async def test_the_certificate_in_use_is_reported(tmp_path: Path) -> None:
+    """By its digest: vc-operator waits for it before the one of before is refused."""
+    async with virtual_clusters(tmp_path) as clusters:
+        plane = await clusters.add_plane("acme")
+        leaves = [plane.authority.issue("syncer") for _ in range(2)]
+        clusters.add_cluster("acme")
+        kubeconfigs = [plane.server.kubeconfig(each) for each in leaves]
+        clusters.add_secret("acme", "admin-kubeconfig", "admin-kubeconfig", kubeconfigs[0])
+        await clusters.syncer.start()
+        await clusters.until_synced("acme")
+        for leaf, kubeconfig in zip(leaves, kubeconfigs, strict=True):
+            secret = clusters.super.get(SECRETS, "t-acme", "admin-kubeconfig")
+            assert secret is not None
+            secret["data"]["admin-kubeconfig"] = encoded(kubeconfig)
+            clusters.super.server.storage.replace(SECRETS, secret)
+            expected = ("True", hashlib.sha256(leaf.cert_pem).hexdigest()[:32])
+            await clusters.syncer.until(
+                partial(lambda wanted: clusters.condition("acme", keys.CREDENTIAL_IN_USE) == wanted, expected)
+            )
 
 
 @pytest.mark.asyncio

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import base64
 import json
+import signal
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -23,13 +24,15 @@ pytestmark = pytest.mark.timeout(500)
 
 _RELEASE = "rotating"
 _TOKENS = "service-account-keys"
-_AUTHORITIES = ("front-proxy-ca", "kubelet-client-ca", "gateway-ca")
+_CLUSTER = "cluster-ca"
+_AUTHORITIES = (_CLUSTER, "front-proxy-ca", "kubelet-client-ca", "gateway-ca")
 _WHATS = (_TOKENS, "encryption-key", *_AUTHORITIES)
 # The kubelet mounts, and kube-apiserver looks at its encryption configuration once a minute.
 _ROTATED_S = 300.0
 _DAY_S = 86400
 _FILES = "/etc/kubernetes/files"
 _AUTHENTICATION = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication"
+_ROOT = "/api/v1/namespaces/default/configmaps/kube-root-ca.crt"
 
 
 @pytest.fixture(scope="module")
@@ -48,32 +51,48 @@ def tenant(
         made.delete()
 
 
-def test_all_rotate_under_load(tenant: OperatedTenant, figures: list[str]) -> None:
-    """No request fails, no token dies, no pod of the tenant starts again; the former keys are gone."""
-    token, pods = IssuedToken.issue(tenant), RunningPods.of(tenant)
+def test_all_rotate_under_load(tenant: OperatedTenant, operator: OperatorDaemon, figures: list[str]) -> None:
+    """No request fails, no token dies, no pod of the tenant starts again; the former keys are gone. The
+    operator is killed in each phase."""
+    token, pods, former = IssuedToken.issue(tenant), RunningPods.of(tenant), tenant.api().endpoint
     before = {what: _secret(tenant, what) for what in _WHATS}
+    binary = tenant.ground.ring.binaries["client-load"]
     began = time.monotonic()
-    with load.running(tenant.ground.ring.binaries["client-load"], tenant.kubectl()) as report:
+    with load.running(binary, tenant.kubectl()) as report:
         tenant.annotate(**{f"rotate_{what.replace('-', '_')}": "one" for what in _WHATS})
-        tenant.wait("all rotate but for tokens", lambda: _left(tenant) == [_TOKENS], timeout_s=_ROTATED_S)
+        _kill_in(tenant, operator, "Trusted")
+        _kill_in(tenant, operator, "Reissued")
         tenant.wait(
-            "tokens are waited for",
-            lambda: "tokens" in _rotations(tenant)[0]["waitsFor"],
+            "the rest waits for what is in people's hands",
+            lambda: _left(tenant) == [_CLUSTER, _TOKENS] and _waits(tenant) == {"client", "tokens"},
             timeout_s=_ROTATED_S,
         )
         assert token.is_valid()
     report.check()
     figures.append(f"{tenant.name}: {len(_WHATS)} rotations in {time.monotonic() - began:.0f} s: {report}")
+    # By the former certificate and authority; those of the next one do the same work while it ends.
+    assert former.request("GET", _ROOT).status == 200
+    began = time.monotonic()
+    with load.running(binary, tenant.kubectl()) as report:
+        tenant.annotate(revoke_cluster_ca="one")
+        _kill_in(tenant, operator, "Dropped")
+        tenant.wait("the former authority goes", lambda: _left(tenant) == [_TOKENS], timeout_s=_ROTATED_S)
+    report.check()
+    figures.append(f"{tenant.name}: {_CLUSTER} ended in {time.monotonic() - began:.0f} s: {report}")
+    assert former.request("GET", _ROOT).status == 401
+    assert token.is_valid()
     assert RunningPods.of(tenant) == pods
     assert IssuedToken.issue(tenant).is_valid()
     _check_encryption(tenant, before["encryption-key"])
-    published = tenant.api().get(_AUTHENTICATION)["data"]["requestheader-client-ca-file"]
+    bundles = tenant.api().get(_AUTHENTICATION)["data"]
+    trusted = [bundles[f"{each}client-ca-file"] for each in ("", "requestheader-")]
+    trusted.append(tenant.api().get(_ROOT)["data"]["ca.crt"])
     for what in _AUTHORITIES:
-        former = base64.b64decode(before[what]["data"]["tls.crt"]).decode()
+        authority = base64.b64decode(before[what]["data"]["tls.crt"]).decode()
         found = _secret(tenant, what)
-        assert found["data"].keys() == {"tls.crt", "tls.key"}
+        assert found["data"].keys() - {"chain.crt"} == {"tls.crt", "tls.key"}
         assert found["data"]["tls.key"] != before[what]["data"]["tls.key"]
-        assert former.strip() not in published
+        assert authority.strip() not in "".join(trusted)
     assert not _private(*before.values()) & _private(*(_secret(tenant, what) for what in _WHATS))
 
 
@@ -88,6 +107,22 @@ def test_former_account_key_ends_with_its_tokens(tenant: OperatedTenant) -> None
     (kid,) = _public(_secret(tenant, _TOKENS))
     tenant.wait("it is published no longer", lambda: _published(tenant) == [kid])
     assert token.is_valid()
+
+
+def _kill_in(tenant: OperatedTenant, operator: OperatorDaemon, phase: str) -> None:
+    """Kill the operator as soon as the cluster's authority is in this phase."""
+    tenant.wait(
+        f"{_CLUSTER} is {phase}",
+        lambda: (_CLUSTER, phase) in [(each["what"], each["phase"]) for each in _rotations(tenant)],
+        timeout_s=_ROTATED_S,
+    )
+    operator.stop(signal.SIGKILL)
+    operator.start()
+
+
+def _waits(tenant: OperatedTenant) -> set[str]:
+    """The first words of what rotations wait for."""
+    return {each.get("waitsFor", "").partition(" ")[0] for each in _rotations(tenant)}
 
 
 def _rotations(tenant: OperatedTenant) -> list[dict[str, str]]:

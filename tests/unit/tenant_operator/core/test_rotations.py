@@ -28,6 +28,8 @@ def _served() -> FakeWorld:
     version["spec"]["images"]["signer"] = "s:1"
     world = FakeWorld(virtual_cluster(), version)
     world.run()
+    world.is_synced = True
+    world.run()
     return world
 
 
@@ -134,7 +136,7 @@ def test_who_does_not_answer_is_waited_for_by_name(what: str) -> None:
     (condition,) = (
         each
         for each in world.cluster["status"]["conditions"]
-        if each["type"] == ConditionType.CERTIFICATES_VALID
+        if each.get("type") == ConditionType.CERTIFICATES_VALID
     )
     assert condition["status"] == "True"
     assert f"Rotation of {what}: Trusted, waits for " in condition["message"]
@@ -145,10 +147,14 @@ def test_an_old_answer_does_not_count(what: str) -> None:
     """It is about the Secret before the last step, or about a moment that has passed."""
     world = served()
     request(world, what)
-    plan = world.plan()
-    for step in plan.steps:
+    for step in world.plan().steps:
         world.carry_out(step)
-    world.finish(world.plan())
+    for _ in range(3):
+        plan = world.plan()
+        for step in plan.steps:
+            if not isinstance(step, Rotate):
+                world.carry_out(step)
+        world.finish(plan)
     assert any(isinstance(step, Rotate) for step in world.plan().steps)
     world.now_s += 31.0
     assert not any(isinstance(step, Rotate) for step in world.plan().steps)
@@ -180,6 +186,56 @@ def iter_steps(world: FakeWorld) -> Iterator[Rotate]:
             world.carry_out(step)
         world.finish(plan)
         yield from (step for step in plan.steps if isinstance(step, Rotate))
+
+
+def test_client_certificates_end_first_or_are_revoked() -> None:
+    """A copy of the administrator's kubeconfig is valid for a day, unless a person says otherwise."""
+    world = served()
+    request(world, "cluster-ca")
+    world.run()
+    world.now_s += DAY - 60
+    world.run()
+    (status,) = world.cluster["status"]["rotations"]
+    assert status["waitsFor"] == "client certificates that the previous authority signed"
+    world.cluster["metadata"]["annotations"][f"{keys.REVOKE_PREFIX}cluster-ca"] = "other"
+    world.run()
+    assert phase(world) == {"cluster-ca": "Reissued"}
+    world.cluster["metadata"]["annotations"][f"{keys.REVOKE_PREFIX}cluster-ca"] = "one"
+    world.run()
+    world.run()
+    assert phase(world) == {}
+    assert set(secret(world, "cluster-ca")["data"]) == {"tls.crt", "tls.key", "chain.crt"}
+
+
+def test_a_syncer_that_works_by_the_former_is_waited_for() -> None:
+    world = served()
+    world.is_synced = False
+    request(world, "cluster-ca")
+    finish(world)
+    (status,) = world.cluster["status"]["rotations"]
+    assert (status["phase"], status["waitsFor"]) == ("Reissued", "vc-syncer")
+    world.is_synced = True
+    finish(world)
+    assert phase(world) == {}
+
+
+@pytest.mark.parametrize("what", WHATS)
+def test_a_rotation_goes_on_when_the_tenant_wakes(what: str) -> None:
+    """Nothing rotates of one that sleeps: nobody can be asked."""
+    world = served()
+    (before,) = key_ids(world, what)
+    request(world, what)
+    for step in world.plan().steps:
+        world.carry_out(step)
+    annotations = world.cluster["metadata"]["annotations"]
+    annotations["vcnode.io/sleep-requested-at"] = "2027-01-15T07:00:00Z"
+    world.run()
+    assert key_ids(world, what)[0] == before
+    assert secret(world, what)["metadata"]["annotations"][keys.ROTATION_PHASE] == "Trusted"
+    annotations["vcnode.io/wake-requested-at"] = "2027-01-15T07:30:00Z"
+    finish(world)
+    assert phase(world) == {}
+    assert key_ids(world, what) != [before]
 
 
 def test_tokens_of_the_old_key_end_first() -> None:

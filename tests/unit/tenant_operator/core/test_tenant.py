@@ -397,10 +397,10 @@ def test_a_namespace_is_kept_before_its_tenant_is_gone() -> None:
 
 def test_request_that_is_not_served_is_a_condition() -> None:
     world = made()
-    world.cluster["metadata"].setdefault("annotations", {})["vcnode.io/rotate-cluster-ca"] = "now"
+    world.cluster["metadata"].setdefault("annotations", {})["vcnode.io/rotate-etcd-ca"] = "now"
     world.run()
     found = {each["type"]: each.get("message", "") for each in world.cluster["status"]["conditions"]}
-    assert "metadata.annotations[vcnode.io/rotate-cluster-ca]: this version" in found["Sleeping"]
+    assert "metadata.annotations[vcnode.io/rotate-etcd-ca]: this version" in found["Sleeping"]
 
 
 @pytest.mark.parametrize("ids", [None, "", ",old"])

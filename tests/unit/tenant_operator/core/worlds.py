@@ -89,6 +89,8 @@ class FakeWorld:
     source: ProbeResult | None = None
     answers: dict[str, Asked] = field(default_factory=dict)
     is_cleaned: bool = False
+    is_synced: bool = False
+    """Whether there is a vc-syncer, which reports by which certificate it works."""
     defaults: dict[str, tuple[ManifestFile, ...]] = field(default_factory=dict)
     node_addresses: tuple[str, ...] = ()
     report: str = '{"hash":7,"revision":1119,"totalKey":208,"totalSize":614400,"version":"3.7.0"}'
@@ -152,6 +154,8 @@ class FakeWorld:
         if patch is not None:
             self.cluster["status"] = _merged(self.cluster.get("status", {}), patch["status"])
         news = patch is not None
+        if self.is_synced:
+            news |= self.report_credential()
         for probe in made.probes:
             before = self.probes.get(probe.name)
             if isinstance(probe, SourceProbe):
@@ -179,6 +183,22 @@ class FakeWorld:
             news |= before is None or not before.is_ok or before.facts != facts
             self.probes[probe.name] = ProbeResult(is_ok=not facts, at=self.now_s, facts=facts)
         return self.make_ready() or news
+
+    def report_credential(self) -> bool:
+        """As vc-syncer does. Returns whether it is another one than before."""
+        key = self.cluster["status"]["clusterNamespace"]
+        live = _live(found := Ref("Secret", key, names.SYNCER_CLIENT), self.objects[found])
+        condition = {
+            "reason": keys.CREDENTIAL_IN_USE,
+            "status": "True",
+            "message": live.digests["tls.crt"],
+        }
+        others = [
+            each for each in self.cluster["status"]["conditions"] if each["reason"] != keys.CREDENTIAL_IN_USE
+        ]
+        is_new = condition not in self.cluster["status"]["conditions"]
+        self.cluster["status"]["conditions"] = [*others, condition]
+        return is_new
 
     def asked(self, what: str) -> Asked:
         """What consumers answer: all have read what their Secrets have now. A test may put `answers`."""

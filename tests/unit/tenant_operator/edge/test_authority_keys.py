@@ -16,6 +16,7 @@ from tenant_operator.edge.control_plane_pods import ComponentPod
 from tenant_operator.pki import catalog, issuing
 from tenant_operator.pki.facts import der_of, facts_of
 from tenant_operator.pki.handshake import ServerFlight
+from tenant_operator.pki.issuing import IssuedPair
 from tenant_operator.pki.rotation import ConsumerAnswer
 from tests.unit.tenant_operator.edge.api_answers import FakeAnswers
 from tests.unit.tenant_operator.pki import control_planes
@@ -71,6 +72,89 @@ async def test_what_is_published_is_cleaned_of_the_former() -> None:
     assert json.loads(client.bodies[-1]) == {
         "metadata": {"resourceVersion": "9"},
         "data": {"requestheader-client-ca-file": NEW.certificate_pem.decode()},
+    }
+
+
+CLUSTER_SPEC = next(each for each in catalog.AUTHORITIES if each.secret == "cluster-ca")
+MANAGER_SPEC = next(each for each in control_planes.specs() if each.secret == "controller-manager-client")
+SERVING_SPEC = next(each for each in control_planes.specs() if each.secret == "apiserver-serving")
+
+
+def read_cluster() -> tuple[RotatingAuthority, IssuedPair, IssuedPair]:
+    """The authority of a cluster that is reissued, with the previous one and the present one."""
+    old, new = (issuing.new_authority(CLUSTER_SPEC, NOW) for _ in range(2))
+    found = secret(tls_crt=new.certificate_pem, previous_crt=old.certificate_pem)
+    found["metadata"]["name"] = "cluster-ca"
+    leaf = secret(tls_crt=issuing.issue_pair(MANAGER_SPEC, new, NOW).certificate_pem)
+    return read_authority(found, leaf), old, new
+
+
+async def test_a_server_shows_by_whom_it_was_signed() -> None:
+    authority, old, new = read_cluster()
+    served = der_of(issuing.issue_pair(SERVING_SPEC, old, NOW).certificate_pem)
+    subjects = frozenset(x509.subject(der_of(each.certificate_pem)) for each in (old, new))
+    old_id, new_id = (facts_of(each.certificate_pem).key_id for each in (old, new))
+    assert authority.of_flight(ServerFlight((served,), subjects)) == ConsumerAnswer(
+        frozenset({old_id, new_id}), frozenset({old_id})
+    )
+
+
+async def test_who_reads_files_once_answers_by_its_template() -> None:
+    authority, old, new = read_cluster()
+    old_id, new_id = (facts_of(each.certificate_pem).key_id for each in (old, new))
+    started = ComponentPod("a", "10.0.0.1", "d", is_ready=True)
+    assert authority.of_started(started, "d") == ConsumerAnswer(
+        frozenset({old_id, new_id}), frozenset({new_id})
+    )
+    assert authority.of_started(started, "other") is None
+
+
+def root_page(texts: dict[str, str], token: str = "") -> dict[str, Any]:
+    items = [
+        {"metadata": {"namespace": name, "name": "kube-root-ca.crt"}, "data": {"ca.crt": text}}
+        for name, text in texts.items()
+    ]
+    return {"metadata": {"continue": token}, "items": items}
+
+
+async def test_namespaces_with_other_root_certificates_are_named() -> None:
+    """A tenant may write anything there; kube-controller-manager writes it again."""
+    authority, old, new = read_cluster()
+    old_id, new_id = (facts_of(each.certificate_pem).key_id for each in (old, new))
+    both = (old.certificate_pem + new.certificate_pem).decode()
+    garbage = "-----BEGIN CERTIFICATE-----\n%%%\n-----END CERTIFICATE-----\n"
+    pages = [
+        root_page({"a": both, "b": new.certificate_pem.decode(), "c": garbage, "d": "", "e": both}, "more"),
+        root_page({"f": both}),
+    ]
+    client = FakeAnswers({"GET /api/v1/configmaps": pages})
+    assert await authority_keys.root_certificates(client, authority) == {  # type: ignore[arg-type]
+        "": ConsumerAnswer(frozenset({old_id, new_id})),
+        "b": ConsumerAnswer(frozenset({new_id})),
+        "c": ConsumerAnswer(),
+        "d": ConsumerAnswer(),
+    }
+    selector = {"fieldSelector": "metadata.name=kube-root-ca.crt", "limit": "500"}
+    assert [params for _, params in client.requests] == [selector, selector | {"continue": "more"}]
+
+
+async def test_more_namespaces_than_are_read_are_unknown() -> None:
+    authority, _, _ = read_cluster()
+    texts = {f"n{number}": "" for number in range(40)}
+    client = FakeAnswers({"GET /api/v1/configmaps": root_page(texts, "more")})
+    found = await authority_keys.root_certificates(client, authority)  # type: ignore[arg-type]
+    assert found["more"] is None
+    assert (len(found), len(client.requests)) == (21, 20)
+
+
+async def test_clients_of_aggregated_servers_are_of_the_cluster() -> None:
+    """They verify clients by another bundle than the front proxy."""
+    authority, old, new = read_cluster()
+    data = {"client-ca-file": (old.certificate_pem + new.certificate_pem).decode()}
+    client = FakeAnswers({f"GET {AUTHENTICATION}": {"metadata": {}, "data": data}})
+    ids = frozenset(facts_of(each.certificate_pem).key_id for each in (old, new))
+    assert await authority_keys.published(client, authority) == {  # type: ignore[arg-type]
+        "": ConsumerAnswer(ids)
     }
 
 

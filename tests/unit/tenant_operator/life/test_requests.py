@@ -20,6 +20,7 @@ def test_all_requests_are_read() -> None:
         keys.CONFIRM_UPGRADE: "v1.34",
         f"{keys.ROTATE_PREFIX}cluster-ca": "2026-11-30T08:00:00Z",
         f"{keys.ROTATE_PREFIX}encryption-key": "Token.1",
+        f"{keys.REVOKE_PREFIX}cluster-ca": "2026-11-30T08:00:00Z",
         "other": "value",
     }
     assert read(annotations, NOW_S) == Requests(
@@ -29,6 +30,7 @@ def test_all_requests_are_read() -> None:
         restore="acme-20261129",
         confirmed_version="v1.34",
         rotations={"cluster-ca": "2026-11-30T08:00:00Z", "encryption-key": "Token.1"},
+        revoked={"cluster-ca": "2026-11-30T08:00:00Z"},
     )
 
 
@@ -82,6 +84,12 @@ def test_no_annotation_asks_for_nothing() -> None:
             "metadata.annotations[vcnode.io/rotate-]: 'everything' cannot be rotated; use one of cluster-ca, "
             "front-proxy-ca, etcd-ca, kubelet-client-ca, gateway-ca, service-account-keys, encryption-key, "
             "certificates",
+        ),
+        (
+            f"{keys.REVOKE_PREFIX}encryption-key",
+            "1",
+            "metadata.annotations[vcnode.io/revoke-]: 'encryption-key' cannot be revoked; use one of "
+            "cluster-ca, service-account-keys",
         ),
     ],
 )

@@ -56,7 +56,7 @@ class SecretStore:
             self.requests,
             dict.fromkeys(PLANS, self.asked()) if self.can_ask else {},
             self.now,
-            TOKEN_LIFE_S,
+            {names.SERVICE_ACCOUNT_KEYS: TOKEN_LIFE_S, names.CLUSTER_CA: TOKEN_LIFE_S},
         )
 
     def plan(self) -> PkiPlan:
@@ -241,6 +241,7 @@ ROTATIONS = {
                 "acme-kubeconfig",
             )
         ),
+        "Mark cluster-ca",
         "Drop cluster-ca",
         *(
             f"issue {name}: SpecChanged"
@@ -251,6 +252,7 @@ ROTATIONS = {
                 "acme-kubeconfig",
             )
         ),
+        "Forget cluster-ca",
     ],
     "service-account-keys": [
         "Begin service-account-keys",
@@ -298,8 +300,9 @@ def test_old_authorities_rotate_by_themselves(store: SecretStore) -> None:
         assert [step for step in taken if step.endswith(f" {name}")] == [
             f"Begin {name}",
             f"Promote {name}",
+            *([f"Mark {name}"] if PLANS[name].held else []),
             f"Drop {name}",
-            *([f"Forget {name}"] if PLANS[name].is_published else []),
+            *([f"Forget {name}"] if PLANS[name].forgotten_by else []),
         ]
     assert store.plan().steps == ()
 

@@ -8,6 +8,7 @@ from tenancy import keys
 from tenant_operator.pki import rotation
 from tenant_operator.pki.facts import CertificateFacts, SecretFacts
 from tenant_operator.pki.rotation import (
+    DROPPED,
     PLANS,
     REISSUED,
     TRUSTED,
@@ -117,19 +118,52 @@ def test_single_consumers_are_named_without_a_slash() -> None:
         "apiserver",
         "controller-manager",
         "kube-root-ca.crt",
-        "vc-syncer",
-        "vc-operator",
-        "tenant-admin",
+        "extension-apiserver-authentication",
     )
     asked: Asked = {
         Consumer.API_SERVER: {"pod-1": answer("old new")},
         Consumer.CONTROLLER_MANAGER: {"pod-2": answer("old new")},
-        Consumer.ROOT_CERTIFICATES: {"": answer("old new")},
-        Consumer.SYNCER: {"": answer("old")},
-        Consumer.OPERATOR: {"": answer("old new")},
-        Consumer.TENANT_ADMIN: {"": answer("old new")},
+        Consumer.ROOT_CERTIFICATES: {"": answer("old new"), "shop": answer("old")},
+        Consumer.AUTHENTICATION: {"": answer("old")},
     }
-    assert rotation.next_step(CLUSTER, BOTH, asked, NOW) == decision("Wait", "vc-syncer")
+    assert rotation.next_step(CLUSTER, BOTH, asked, NOW) == decision(
+        "Wait", "kube-root-ca.crt/shop", "extension-apiserver-authentication"
+    )
+
+
+def test_client_certificates_are_revoked_by_a_person() -> None:
+    """Who cannot be asked is waited for until then, and nobody else is left out."""
+    ready: Asked = {consumer: {"": answer("old new", "new")} for consumer in Consumer}
+    marked = msgspec.structs.replace(NEW, since=NOW)
+    waits = decision("Wait", "client certificates that the previous authority signed", at=NOW + HOUR)
+    assert rotation.next_step(CLUSTER, NEW, ready, NOW, held_s=HOUR) == decision("Mark")
+    assert rotation.next_step(CLUSTER, marked, ready, NOW, held_s=HOUR) == waits
+    assert rotation.next_step(CLUSTER, marked, ready, NOW, held_s=HOUR, revoked="former") == waits
+    assert rotation.next_step(CLUSTER, marked, ready, NOW, held_s=HOUR, revoked="first") == decision("Drop")
+    late = {**ready, Consumer.SYNCER: {"": None}}
+    assert rotation.next_step(CLUSTER, marked, late, NOW, held_s=HOUR, revoked="first") == decision(
+        "Wait", "vc-syncer"
+    )
+
+
+def test_a_dropped_authority_is_forgotten_by_all() -> None:
+    """What kube-apiserver publishes is cleaned last: one that trusts it would publish it again."""
+    dropped = RotationState("new", previous="old", phase=DROPPED)
+    asked: dict[Consumer, dict[str, ConsumerAnswer | None]] = {
+        Consumer.API_SERVER: {"pod-1": answer("new"), "pod-2": answer("old new")},
+        Consumer.CONTROLLER_MANAGER: {"pod-3": None},
+        Consumer.ROOT_CERTIFICATES: {"": answer("new")},
+        Consumer.AUTHENTICATION: {"": answer("old new")},
+    }
+    assert rotation.next_step(CLUSTER, dropped, asked, NOW) == decision(
+        "Wait", "apiserver/pod-2", "controller-manager/pod-3"
+    )
+    asked |= {Consumer.API_SERVER: {"pod-1": answer("new")}, Consumer.CONTROLLER_MANAGER: {}}
+    assert rotation.next_step(CLUSTER, dropped, asked, NOW) == decision(
+        "Clean", "extension-apiserver-authentication"
+    )
+    asked[Consumer.AUTHENTICATION] = {"": answer("new")}
+    assert rotation.next_step(CLUSTER, dropped, asked, NOW) == decision("Forget")
 
 
 def test_tokens_of_the_previous_key_end_by_themselves() -> None:
@@ -138,18 +172,16 @@ def test_tokens_of_the_previous_key_end_by_themselves() -> None:
         Consumer.API_SERVER: {"pod-1": answer("old new", "old")},
         Consumer.TOKEN_SECRETS: {"": answer("", "old")},
     }
-    assert rotation.next_step(TOKENS, NEW, asked, NOW, token_life_s=HOUR) == decision(
-        "Wait", "apiserver/pod-1"
-    )
+    assert rotation.next_step(TOKENS, NEW, asked, NOW, held_s=HOUR) == decision("Wait", "apiserver/pod-1")
     asked[Consumer.API_SERVER] = {"pod-1": answer("old new", "new")}
-    assert rotation.next_step(TOKENS, NEW, asked, NOW, token_life_s=HOUR) == decision("Wait", "token-secrets")
+    assert rotation.next_step(TOKENS, NEW, asked, NOW, held_s=HOUR) == decision("Wait", "token-secrets")
     asked[Consumer.TOKEN_SECRETS] = {"": answer("", "new")}
-    assert rotation.next_step(TOKENS, NEW, asked, NOW, token_life_s=HOUR) == decision("Mark")
+    assert rotation.next_step(TOKENS, NEW, asked, NOW, held_s=HOUR) == decision("Mark")
     marked = msgspec.structs.replace(NEW, since=NOW)
-    assert rotation.next_step(TOKENS, marked, asked, NOW + HOUR - 1, token_life_s=HOUR) == decision(
+    assert rotation.next_step(TOKENS, marked, asked, NOW + HOUR - 1, held_s=HOUR) == decision(
         "Wait", "tokens that the previous key signed", at=NOW + HOUR
     )
-    assert rotation.next_step(TOKENS, marked, asked, NOW + HOUR, token_life_s=HOUR) == decision("Drop")
+    assert rotation.next_step(TOKENS, marked, asked, NOW + HOUR, held_s=HOUR) == decision("Drop")
 
 
 def test_secrets_are_rewritten_once_all_encrypt_by_the_next_key() -> None:

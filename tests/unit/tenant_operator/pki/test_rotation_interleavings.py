@@ -135,7 +135,7 @@ class RotatingWorld:
             asked,
             self.now,
             request=self.request,
-            token_life_s=TOKEN_LIFE_S,
+            held_s=TOKEN_LIFE_S,
         )
         return found.step
 
@@ -239,7 +239,7 @@ class RotatingWorld:
             for name, user in self.replicas[consumer].items():
                 if user.is_up:
                     yield self.shown(self.versions[user.version]), f"{consumer}/{name}"
-        if self.plan.signs_tokens:
+        if self.plan.held:
             yield from ((key, "a token") for key, end in self.tokens if self.now < end)
             yield from ((key, "a token without an end") for key in self.lasting_tokens)
         if self.plan.what == "encryption-key":
@@ -309,7 +309,7 @@ def test_nothing_valid_is_refused_by_anyone(what: str) -> None:
 
 
 @pytest.mark.parametrize("what", PLANS)
-@pytest.mark.parametrize("faults", [{"verifiers": ()}, {"users": (), "signs_tokens": False}], ids=str)
+@pytest.mark.parametrize("faults", [{"verifiers": ()}, {"users": (), "held": ""}], ids=str)
 def test_a_plan_that_forgets_to_ask_is_caught(what: str, faults: dict[str, object]) -> None:
     """What the checks above are worth: without a question, something valid is refused."""
     assert any(is_refused(what, seed, faults) for seed in SEEDS)
@@ -347,7 +347,7 @@ def test_killed_between_any_two_steps_the_end_is_the_same(what: str) -> None:
     steps, state, decided = steps_of(what, -1)
     assert (state.phase, state.next, state.previous, state.token) == ("", "", "", "first")
     assert steps[0] is RotationStep.BEGIN
-    assert steps[-1] is (RotationStep.FORGET if PLANS[what].is_published else RotationStep.DROP)
+    assert steps[-1] is (RotationStep.FORGET if PLANS[what].forgotten_by else RotationStep.DROP)
     for lost in range(decided):
         again, end, count = steps_of(what, lost)
         assert again == steps
