@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import math
 import ssl
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -43,6 +43,8 @@ _MAX_ERROR_BYTES = 64 * 1024
 MAX_IDLE = 4
 IDLE_S = 75.0
 
+
+HostResolver = Callable[[str, int], Awaitable[Sequence[str]]]
 
 # An API server of more replicas is behind one address, or has its name for few.
 MAX_PEERS = 16
@@ -256,11 +258,14 @@ class Client:
         max_idle: int = MAX_IDLE,
         repeats_writes: bool = False,
         received: ReceivedBytes | None = None,
+        resolve: HostResolver | None = None,
     ) -> None:
         """`received` counts what connections and answers hold until it was read or given up.
 
-        It has peers wait, and may end an answer: an AnswerTooLargeError with its reason.
+        It has peers wait, and may end an answer: an AnswerTooLargeError with its reason. `resolve` has the
+        addresses that are dialled in the place of a host and its port; it raises OSError if there is none.
         """
+        self._resolve = resolve
         self._received = received
         self._credentials = credentials
         self._user_agent = user_agent
@@ -457,7 +462,7 @@ class Client:
         session = None if now.tls is None else await self._resumption.session(now.tls)
         try:
             async with asyncio.timeout_at(deadlines.next(CONNECT_TIMEOUT_S)):
-                connection = await _connected(now, self._received, session)
+                connection = await _connected(now, self._received, session, self._resolve)
             verified_at_s = asyncio.get_running_loop().time()
             self._note_peer(now, connection)
             answer = await _asked(now.access.server, connection, data, deadlines, before_send)
@@ -508,12 +513,15 @@ class Client:
         self._expiry = asyncio.get_running_loop().call_at(math.ceil(at), self._expire)
 
 
-async def _connected(now: Current, waiting: WaitingBytes | None, session: ClientSession | None) -> Connection:
+async def _connected(
+    now: Current, waiting: WaitingBytes | None, session: ClientSession | None, resolve: HostResolver | None
+) -> Connection:
     place = urlsplit(now.access.server)
     host = place.hostname or ""
     port = place.port or (443 if place.scheme == "https" else 80)
     name = None if now.tls is None else now.access.server_name or host
-    return await dial(host, port, now.tls, name, waiting, session)
+    hosts = [host] if resolve is None else await resolve(host, port)
+    return await dial(hosts, port, now.tls, name, waiting, session)
 
 
 async def _asked(

@@ -15,6 +15,7 @@ import socket
 import ssl
 import struct
 import threading
+from collections.abc import Callable, Sequence
 from typing import Protocol, cast
 
 from daemonkit.keepalive import keep_alive
@@ -369,21 +370,29 @@ class Connection(asyncio.BufferedProtocol):
 
 
 async def dial(
-    host: str,
+    hosts: Sequence[str],
     port: int,
     context: ssl.SSLContext | None,
     server_hostname: str | None,
     waiting: WaitingBytes | None = None,
     session: ClientSession | None = None,
 ) -> Connection:
-    """Connect and shake hands. Raises OSError, ssl.SSLError among them; the caller has the deadline."""
-    loop = asyncio.get_running_loop()
-    _, connection = await loop.create_connection(
-        lambda: Connection(context, server_hostname, waiting, session), host, port
-    )
+    """Connect to the first host that takes it, and shake hands. Raises OSError, ssl.SSLError among them; the
+    caller has the deadline."""
+    connection = await _opened(lambda: Connection(context, server_hostname, waiting, session), hosts, port)
     try:
         await connection.handshake()
     except BaseException:
         connection.close()
         raise
     return connection
+
+
+async def _opened(make: Callable[[], Connection], hosts: Sequence[str], port: int) -> Connection:
+    loop = asyncio.get_running_loop()
+    for host in hosts[:-1]:
+        try:
+            return (await loop.create_connection(make, host, port))[1]
+        except OSError:
+            continue  # the error of the last one is as good
+    return (await loop.create_connection(make, hosts[-1], port))[1]

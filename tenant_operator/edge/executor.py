@@ -71,11 +71,13 @@ class Executor:
         metrics: OperatorMetrics,
         wall: Callable[[], float],
         open_tenant: Callable[[Access], GatedClient],
+        open_import: Callable[[Access], GatedClient],
     ) -> None:
         self._super = super_cluster
         self._metrics = metrics
         self._wall = wall
         self._open_tenant = open_tenant
+        self._open_import = open_import
 
     async def carry_out(
         self, observed: Observed, steps: Sequence[OperatorStep]
@@ -272,7 +274,10 @@ class Executor:
         copied = sorted({each.copied_from for each in step.desired.objects} - {""})
         found = {name: await self._super.get(Ref("Secret", namespace, name)) for name in copied}
         secrets = {name: each for name, each in found.items() if each is not None}
-        client = self._open_tenant(await self._access(step.credential))
+        # Of a control plane that others made it is their kubeconfig.
+        is_imported = step.credential.name == names.SYNCER_CLIENT
+        open_client = self._open_import if is_imported else self._open_tenant
+        client = open_client(await self._access(step.credential))
         try:
             result = await apply_defaults(
                 TenantApi(client), step.desired, step.inventory, secrets, step.virtual_cluster

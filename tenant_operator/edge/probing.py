@@ -90,13 +90,19 @@ class Prober:
                     case StoreProbe():
                         return await ask_store(self._super, self._outside.open_tenant, probe, now)
                     case SourceProbe():
-                        return await ask_source(
-                            self._super, self._client.server, self._outside.open_tenant, probe, now
-                        )
+                        return await self._source(probe, now)
         except TimeoutError:
             return ProbeResult(is_ok=False, at=now, detail=f"no answer within {timeout_s:.0f} s")
         except (ApiError, UnreachableError, CredentialsError) as error:
             return ProbeResult(is_ok=False, at=now, detail=str(error))
+
+    async def _source(self, probe: SourceProbe, now: float) -> ProbeResult:
+        server = self._client.server
+
+        def open_import(access: Access) -> ApiClient:
+            return self._outside.open_import(access, server)
+
+        return await ask_source(self._super, server, open_import, probe, now)
 
     async def _readyz(self, probe: ReadyzProbe, now: float) -> ProbeResult:
         access = Access(server=probe.server, ca_pem=probe.bundle_pem)

@@ -11,6 +11,7 @@ import msgspec
 from daemonkit.kube.client import ApiClient, Client
 from daemonkit.kube.credentials import Credentials
 from daemonkit.kube.kubeconfig import Access, in_cluster, load
+from tenant_operator.edge.foreign_hosts import ForeignHosts
 from tenant_operator.model.objects import OPERATOR
 
 # Of the super cluster, as many as are reconciled at once, and one for the Lease.
@@ -32,11 +33,19 @@ def open_tenant(access: Access) -> ApiClient:
     return Client(Credentials(lambda: access), user_agent=OPERATOR, max_idle=1, repeats_writes=True)
 
 
+def open_import(access: Access, super_server: str) -> ApiClient:
+    """A client of an API server that the author of a VirtualCluster names. Raises CredentialsError."""
+    resolve = ForeignHosts(super_server).resolve
+    credentials = Credentials(lambda: access)
+    return Client(credentials, user_agent=OPERATOR, max_idle=1, repeats_writes=True, resolve=resolve)
+
+
 class OperatorSurroundings(msgspec.Struct, frozen=True):
     """`monotonic` and `wall` are in seconds, `jitter` draws from 0 to 1."""
 
     open_super: Callable[[Path | None, Mapping[str, str]], ApiClient] = open_super
     open_tenant: Callable[[Access], ApiClient] = open_tenant
+    open_import: Callable[[Access, str], ApiClient] = open_import
     monotonic: Callable[[], float] = time.monotonic
     wall: Callable[[], float] = time.time
     jitter: Callable[[], float] = random.random

@@ -75,15 +75,28 @@ class OperatorService:
         def open_tenant(access: Access) -> GatedClient:
             return GatedClient(outside.open_tenant(access), self._may_write)
 
+        def open_import(access: Access, super_server: str) -> GatedClient:
+            return GatedClient(outside.open_import(access, super_server), self._may_write)
+
         super_cluster = SuperClusterWriter(gated)
         self._nodes_authority = NodesAuthority(config.nodes.serving_ca_file)
-        prober = Prober(super_cluster, gated, msgspec.structs.replace(outside, open_tenant=open_tenant))
+        prober = Prober(
+            super_cluster,
+            gated,
+            msgspec.structs.replace(outside, open_tenant=open_tenant, open_import=open_import),
+        )
         self._probes = ProbeQueue(prober, self._queue)
         self._reconciler = Reconciler(
             settings_of(config, self._nodes_authority.pem),
             self._caches,
             super_cluster,
-            Executor(super_cluster, self._metrics, outside.wall, open_tenant),
+            Executor(
+                super_cluster,
+                self._metrics,
+                outside.wall,
+                open_tenant,
+                lambda access: open_import(access, self._client.server),
+            ),
             self._probes,
             self._queue,
             self._metrics,

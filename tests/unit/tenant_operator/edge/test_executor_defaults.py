@@ -57,7 +57,7 @@ class FakePlaces:
     async def carry_out(self, step: OperatorStep) -> list[str]:
         """Returns the reasons of failures."""
         writer = SuperClusterWriter(GatedClient(self.super, self.may_write))
-        executor = Executor(writer, self.metrics, lambda: 7.0, self.open_tenant)
+        executor = Executor(writer, self.metrics, lambda: 7.0, self.open_tenant, self.open_tenant)
         cluster = msgspec.convert(virtual_cluster(), VirtualCluster)
         failures, _ = await executor.carry_out(Observed(cluster, {}, {}, 7.0), [step])
         return [each.reason for each in failures]

@@ -62,6 +62,7 @@ class FakeSecrets:
             OperatorMetrics(),
             lambda: 7.0,
             lambda access: GatedClient(surroundings.open_tenant(access), lambda: True),
+            lambda access: GatedClient(surroundings.open_tenant(access), lambda: True),
         )
         cluster = msgspec.convert(virtual_cluster(), VirtualCluster)
         failures, _ = await executor.carry_out(Observed(cluster, {}, {}, 7.0), [step])

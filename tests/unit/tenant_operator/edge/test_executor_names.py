@@ -83,7 +83,9 @@ def open_nothing(access: Access) -> GatedClient:
 async def failures(taken: Ref, labels: dict[str, str] | None) -> list[Failed]:
     """Of all creations, each tried on its own after the authorities."""
     server: Any = TakenSecrets(taken, labels)
-    executor = Executor(SuperClusterWriter(server), OperatorMetrics(), lambda: NOW, open_nothing)
+    executor = Executor(
+        SuperClusterWriter(server), OperatorMetrics(), lambda: NOW, open_nothing, open_nothing
+    )
     cluster = msgspec.convert(virtual_cluster(), VirtualCluster)
     found: list[Failed] = []
     for step in CREATIONS:

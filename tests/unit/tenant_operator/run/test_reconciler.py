@@ -122,7 +122,7 @@ class Place:
         self.prober = FakeProber(self.clock)
         prober: Any = self.prober
         self.probes = ProbeQueue(prober, self.queue)
-        executor = Executor(parts, self.metrics, outside.wall, open_nothing)
+        executor = Executor(parts, self.metrics, outside.wall, open_nothing, open_nothing)
         self.reconciler = self.super.reconciler = self.of(executor, worlds.SETTINGS)
 
     def of(self, executor: Executor, settings: Settings) -> Reconciler:

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A name is resolved once for each connection, judged, and what was judged is dialled."""
+
+from __future__ import annotations
+
+import itertools
+import socket
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from daemonkit.kube.client import Client, UnreachableError
+from daemonkit.kube.credentials import Credentials
+from daemonkit.kube.kubeconfig import Access
+from tenant_operator.edge.foreign_hosts import MAX_ADDRESSES, ForeignHosts
+
+pytestmark = pytest.mark.asyncio
+
+SUPER = "https://kubernetes.default.svc"
+
+
+def names(**found: list[str]) -> Any:
+    async def lookup(host: str, _: int) -> list[str]:
+        if host not in found:
+            raise socket.gaierror(-2, "Name or service not known")
+        return found[host]
+
+    return lookup
+
+
+async def test_a_name_is_what_its_addresses_are() -> None:
+    good = ForeignHosts(SUPER, names(tenant=["192.0.2.7", "2001:db8::7"]))
+    assert await good.resolve("tenant", 6443) == ["192.0.2.7", "2001:db8::7"]
+    many = ForeignHosts(SUPER, names(tenant=[f"192.0.2.{each}" for each in range(9)]))
+    assert len(await many.resolve("tenant", 6443)) == MAX_ADDRESSES
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "169.254.169.254", "fe80::1", "::1"])
+async def test_one_bad_address_refuses_the_name(address: str) -> None:
+    hosts = ForeignHosts(SUPER, names(tenant=["192.0.2.7", address]))
+    with pytest.raises(OSError, match=f"tenant leads to {address}, which is not dialled"):
+        await hosts.resolve("tenant", 6443)
+
+
+@pytest.mark.parametrize(("port", "is_refused"), [(443, True), (6443, False)])
+async def test_super_api_server_is_refused(*, port: int, is_refused: bool) -> None:
+    """By whatever name: another port of its address is another server."""
+    found = {"tenant": ["10.96.0.1"], "kubernetes.default.svc": ["10.96.0.1"]}
+    hosts = ForeignHosts(SUPER, names(**found))
+    if is_refused:
+        with pytest.raises(OSError, match="it is the super cluster's API server"):
+            await hosts.resolve("tenant", port)
+    else:
+        assert await hosts.resolve("tenant", port) == ["10.96.0.1"]
+
+
+async def test_unknown_super_server_refuses_nobody() -> None:
+    assert await ForeignHosts(SUPER, names(tenant=["192.0.2.7"])).resolve("tenant", 443) == ["192.0.2.7"]
+
+
+async def test_what_was_judged_is_dialled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The name has another address at each question: none that was not judged is connected to."""
+    answers = itertools.cycle([["192.0.2.7"], ["127.0.0.1"]])
+    dialled: list[Sequence[str]] = []
+
+    async def lookup(*_: object) -> list[str]:
+        return next(answers)
+
+    async def dial(hosts: Sequence[str], *_: object) -> Any:
+        dialled.append(hosts)
+        raise ConnectionRefusedError(111, "refused")
+
+    monkeypatch.setattr("daemonkit.kube.client.dial", dial)
+    access = Access(server="http://tenant:6443")
+    client = Client(Credentials(lambda: access), resolve=ForeignHosts(SUPER, lookup).resolve)
+    for _ in range(4):
+        with pytest.raises(UnreachableError):
+            await client.request("GET", "/version", {})
+    await client.close()
+    assert dialled == [["192.0.2.7"]] * len(dialled)
+    assert dialled
