@@ -27,7 +27,7 @@ SIDE_BY_SIDE := $(call require,-n 3 --dist worksteal)
 .DEFAULT_GOAL := help
 .PHONY: help demo check t test lint unit functional cases compiled lab lab_vm k8s k8s_syncer k8s_operator systemd lab_nodes lab-up lab-down site fuzz soak side_by_side programs guest-kernel
 .PHONY: conformance conformance_quick
-.PHONY: plugin format examples reference locks packages lint_packages reproducible images deb rpm mutants gate-soak bench bench-vnagent bench-workers bench-attacks bench-neighbours bench-pages bench-services bench-pods bench-syncer bench-syncer-attacks bench-syncer-steps bench-operator bench_operator clean
+.PHONY: plugin format examples reference locks packages lint_packages reproducible images deb rpm mutants gate-soak bench bench-vnagent bench-workers bench-attacks bench-neighbours bench-pages bench-services bench-pods bench-syncer bench-syncer-attacks bench-syncer-steps bench-operator bench_operator bench-starts bench_starts clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^#@ /{printf "\n%s\n", substr($$0, 4)} /^[a-z0-9_-]+:.*## /{printf "  %-16s%s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -224,6 +224,9 @@ bench-syncer-steps: $(VENV)/dev  ## the longest steps of vc-syncer with one obje
 
 bench-operator bench_operator: $(VENV)/dev  ## vc-operator: memory with 10, 100 and 1 000 VirtualClusters, requests of idle ones; ARGS="--only idle,pki"
 	$(BIN)/python -m tests.bench.operator $(ARGS)
+
+bench-starts bench_starts: $(VENV)/dev programs  ## times from VirtualClusters to Ready, 1, 2 and 20 at once, and to wake one; needs root; ARGS="--tenants 20"
+	$(BIN)/python -m tests.bench.starts $(ARGS)
 
 bench-syncer: $(TREE)/bin/vn-agent programs  ## vc-syncer, as installed, between real apiservers; ARGS="--peer CMD" for another too
 	$(BIN)/python -m tests.bench.syncer --tree $(TREE) $(ARGS)
