@@ -125,6 +125,12 @@ class OperatorConfiguration:
     max_rolling: int = setting(
         5, minimum=1, maximum=100_000, doc="tenants whose control planes get other pods at a time"
     )
+    max_starting: int = setting(
+        4,
+        minimum=1,
+        maximum=100_000,
+        doc="control planes that start at a time: new ones, and those that wake",
+    )
     namespace: str = setting(
         NAMESPACE, minimum_length=1, doc="namespace of ConfigMaps and Secrets that ClusterVersions name"
     )

@@ -42,7 +42,7 @@ def control_plane_available(
     if not away:
         return holds(type_, "WorkloadsReady", "the API server, the controller manager and the store serve")
     first = away[0]
-    if not first.is_found and waits_for:
+    if not first.desired and waits_for:
         return fails(type_, "Waiting", waits_for)
     remedy = "change that" if first.problem else "look at its pods"
     return fails(type_, "WorkloadNotReady", f"{first.sentence}; {remedy} in namespace {control_plane.key}")

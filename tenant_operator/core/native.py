@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from tenant_operator.core import credentials, rollouts
+from tenant_operator.core import credentials, rollouts, starts
 from tenant_operator.core.conditions import ConditionType, Finding, fails
 from tenant_operator.core.observed import Observed
 from tenant_operator.core.plan import PlanBuilder, Settings
@@ -154,7 +154,7 @@ def stages(
         builder.findings.append(fails(ConditionType.UP_TO_DATE, "NotExposed", message))
     made = credentials.settle(builder, observed, control_plane, addresses, reached, settings, requests, files)
     builder.rotations = made.rotations
-    if made.has_all and is_known:
+    if made.has_all and is_known and starts.may_start(builder, observed, control_plane, settings):
         _roll_out(builder, observed, control_plane, settings, rest)
     return made.finding(observed.now_s)
 
@@ -187,23 +187,16 @@ def _roll_out(
         if rollout.changed and group.waits:
             builder.wait(f"{rollout.changed} to have other pods")
             return
-        behind = [each for each in _readiness(observed, group.manifests) if not each.is_settled]
+        # One that slept is not settled with its no pods: a controller manager waits for an API server for ten
+        # seconds alone, and ends.
+        readiness = _readiness(observed, group.manifests)
+        behind = [each for each in readiness if not (each.is_settled and each.desired)]
         if behind and group.waits:
             builder.wait(behind[0].sentence)
-            # A first API server, as one that is woken, waits a minute for its store itself (kube-apiserver,
-            # preflight). Its pod is scheduled meanwhile.
-            if not (is_first and group.name == DATASTORE) and not _is_starting(behind[0]):
+            # A first API server, as one that is woken, waits for its store itself, for 20 s. Its pod is
+            # scheduled meanwhile.
+            if not (is_first and group.name == DATASTORE):
                 return
-
-
-def _is_starting(readiness: Readiness) -> bool:
-    """Whether this is an API server that serves nobody yet, with no pod of an earlier template left.
-
-    The controller manager starts beside it, once there is a store, and waits ten seconds for it itself
-    (kube-controller-manager, WaitForAPIServer). One that waited in vain is started again.
-    """
-    is_of_one_template = readiness.is_observed and readiness.replicas == readiness.updated > 0
-    return readiness.name == names.API_SERVER and is_of_one_template and readiness.ready == 0
 
 
 def _with_live_claims(observed: Observed, manifest: Object) -> Object:

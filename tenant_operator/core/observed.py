@@ -58,7 +58,8 @@ class Observed(msgspec.Struct, frozen=True):
     `defaults` are the ConfigMaps of the operator's namespace, as manifests, by their names.
     `all_clusters` are of all tenants, it too: no other key may overlap its own.
     `node_addresses` are those at which node ports are reached.
-    `rolling` are the UIDs of the VirtualClusters whose pods are being replaced.
+    `rolling` are the UIDs of the VirtualClusters whose pods are being replaced, `starting` of those whose
+    control planes start.
     """
 
     virtual_cluster: VirtualCluster
@@ -72,6 +73,7 @@ class Observed(msgspec.Struct, frozen=True):
     source_objects: Mapping[Ref, LiveObject] = {}
     node_addresses: tuple[str, ...] = ()
     rolling: Collection[str] = ()
+    starting: Collection[str] = ()
 
     def live(self, kind: str, namespace: str, name: str) -> LiveObject | None:
         """One of its objects."""

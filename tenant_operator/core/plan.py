@@ -32,6 +32,7 @@ class Settings(msgspec.Struct, frozen=True):
     store_cidrs: tuple[str, ...] = ()
     store_endpoints: tuple[str, ...] = ()
     max_rolling: int = 5
+    max_starting: int = 4
     builtin: Mapping[str, ManifestFile] = {}
 
 
@@ -41,7 +42,8 @@ class TenantPlan(msgspec.Struct, frozen=True):
     `waits_for` names the one object that the next step needs; empty if nothing is to be done.
     `check_again_s`: plan
     again after this time, though nothing changed. Fields of the status that are None stay as they are.
-    `takes_place`: it is one of `max_rolling` from now on; `waits_for_place`: it would be.
+    `takes_place`: it is one of `max_rolling` from now on; `waits_for_place`: it would be. `is_starting`,
+    `waits_to_start`: the same of `max_starting`.
     """
 
     steps: tuple[OperatorStep, ...] = ()
@@ -61,6 +63,8 @@ class TenantPlan(msgspec.Struct, frozen=True):
     restore: RestoreStatus | None = None
     takes_place: bool = False
     waits_for_place: bool = False
+    is_starting: bool = False
+    waits_to_start: bool = False
 
 
 class PlanBuilder:
@@ -76,6 +80,8 @@ class PlanBuilder:
         self.check_again_s: float | None = None
         self.takes_place = False
         self.is_rolling = False
+        self.is_starting = False
+        self.waits_to_start = False
         self.held: Finding | None = None
         """Why its pods are not replaced yet."""
 

@@ -48,6 +48,8 @@ from tenant_operator.pki.plan import ALL_CERTIFICATES
 _NODES_S, _SYNCER_S = 5400.0, 6 * 3600.0
 # What is refused because of another VirtualCluster is seen again when that has ended. It costs no request.
 _REFUSED_S = 30.0
+# What makes a tenant Ready, of all that is asked.
+_FIRST = frozenset({"syncer", "nodes"})
 # While something is awaited.
 _AWAITED_S = 1.0
 RUNNING, UPDATING, PENDING = "Running", "Updating", "Pending"
@@ -252,7 +254,7 @@ def _completed(
     if is_running:
         # A pass takes as long as the tenant's API server likes, and nothing is reported meanwhile: a tenant
         # that starts is reported Ready first.
-        is_reached = all(_is_answered(observed.probes.get(name)) for name in asks)
+        is_reached = all(_is_answered(observed.probes.get(name)) for name in _FIRST & set(asks))
     if serves and is_reached:
         builder.findings += defaults.settle(
             builder, observed, control_plane, settings, rights_only=not is_running
@@ -275,6 +277,7 @@ def _completed(
     rollouts.give_back(builder, observed, control_plane, parts, findings[0], is_running=is_running)
     if not findings[0].is_true:
         builder.wait(findings[0].message)
+    is_down = not available.is_true and not control_plane.is_asleep
     return TenantPlan(
         steps=tuple(builder.steps),
         probes=tuple(builder.probes),
@@ -285,6 +288,8 @@ def _completed(
         key=control_plane.key,
         endpoint=native.outside(observed, control_plane).url or endpoint,
         rotations=builder.rotations,
+        is_starting=builder.is_starting or (is_down and any(each.desired for each in parts)),
+        waits_to_start=builder.waits_to_start,
     )
 
 

@@ -33,6 +33,8 @@ OBSERVE_S = 5.0
 MAX_IN_TENANTS = 4
 # Another one looks by then whether one of them is free.
 OTHERS_S = 1.0
+# After this time a control plane that is still not available counts no more as one that starts.
+LONGEST_START_S = 60.0
 
 _log = logs.get(__name__)
 
@@ -49,6 +51,7 @@ class ReconcileState(msgspec.Struct):
     waits_for: str = ""
     is_busy: bool = False
     counted: tuple[object, ...] = ()
+    starts_at: float | None = None
 
 
 class Reconciler:
@@ -75,6 +78,7 @@ class Reconciler:
         self._outside = outside
         self._in_tenants = 0
         self.rolling = RollingTenants(settings.max_rolling, queue.add)
+        self.starting = RollingTenants(settings.max_starting, queue.add)
         self.states: dict[str, ReconcileState] = {}
         """By the UID of the VirtualCluster."""
 
@@ -100,6 +104,7 @@ class Reconciler:
             if cluster is None or cluster.metadata.uid != uid:
                 del self.states[uid]
                 self.rolling.forget(uid)
+                self.starting.forget(uid)
         if cluster is None:
             self._queue.forget(key)
             return
@@ -119,7 +124,9 @@ class Reconciler:
             state.probes.clear()
             state.unseen.clear()
             state.failures = ()
+            state.starts_at = None
         self.rolling.forget_all()
+        self.starting.forget_all()
 
     def use(self, settings: Settings) -> None:
         """Plan by these from now on."""
@@ -149,6 +156,7 @@ class Reconciler:
         finally:
             state.is_busy = False
             self.rolling.offer()
+            self.starting.offer()
 
     async def _reconcile(self, key: Key, cluster: VirtualCluster, state: ReconcileState) -> bool:
         observed = self._observed(cluster, state)
@@ -157,6 +165,7 @@ class Reconciler:
         self.rolling.wait(key, is_waiting=made.waits_for_place)
         if made.takes_place:
             self.rolling.take(state.uid)
+        self._note_start(state, made)
         versions: dict[Ref, str] = {}
         try:
             failures, versions, is_cut = await self._carry_out(observed, made, state)
@@ -180,6 +189,19 @@ class Reconciler:
         elif made.check_again_s is not None and not has_failed:
             self._queue.add_after(key, made.check_again_s)
         return has_failed
+
+    def _note_start(self, state: ReconcileState, made: TenantPlan) -> None:
+        """Whether its control plane starts now. One that does not come up holds its place for a while."""
+        self.starting.wait(state.key, is_waiting=made.waits_to_start)
+        now = self._outside.monotonic()
+        if not made.is_starting:
+            state.starts_at = None
+        elif state.starts_at is None:
+            state.starts_at = now
+            self.starting.take(state.uid)
+            self._queue.add_after(state.key, LONGEST_START_S)
+        if state.starts_at is None or now - state.starts_at >= LONGEST_START_S:
+            self.starting.fail(state.uid)
 
     async def _carry_out(
         self, observed: Observed, made: TenantPlan, state: ReconcileState
@@ -216,6 +238,7 @@ class Reconciler:
             {} if source is None else dict(self._caches.of(source.uid)),
             self._caches.node_addresses,
             self.rolling,
+            self.starting,
         )
 
     def _waits_for_watch(self, state: ReconcileState) -> bool:

@@ -232,5 +232,6 @@ def settings_of(config: OperatorConfiguration, nodes_authority_pem: bytes) -> Se
         store_cidrs=config.fence.store_cidrs,
         store_endpoints=() if config.shared_etcd is None else config.shared_etcd.endpoints,
         max_rolling=config.max_rolling,
+        max_starting=config.max_starting,
         builtin=builtin_files(builtin_manifests()),
     )

@@ -3,15 +3,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import msgspec
 import pytest
 
+from tenancy import keys
 from tenant_operator.core.observed import ProbeResult
 from tenant_operator.core.steps import Apply, SettleDefaults
 from tenant_operator.defaults.desired import builtin_files
 from tenant_operator.edge.builtin_manifests import builtin_manifests
+from tenant_operator.life.requests import text_of
 from tenant_operator.model import names
 from tenant_operator.model.objects import Ref, ref_of
 from tests.unit.tenant_operator.core.worlds import NOW, SETTINGS, FakeWorld, virtual_cluster
@@ -34,33 +37,76 @@ class StartingWorld(FakeWorld):
         return dict(next(found, {}).get("status", {}))
 
 
+def _key(world: FakeWorld) -> str:
+    found: str = world.cluster["status"]["clusterNamespace"]
+    return found
+
+
+def _applied(world: FakeWorld) -> set[str]:
+    """The workloads that the next plan applies."""
+    refs = [ref_of(step.manifest) for step in world.plan().steps if isinstance(step, Apply)]
+    return {ref.name for ref in refs if ref.kind in ("Deployment", "StatefulSet")}
+
+
 @pytest.mark.parametrize(
-    ("store", "status", "is_made"),
+    ("status", "is_made"),
     [
-        # The first API server starts: it is waited for by the program itself.
-        (1, {"replicas": 1, "updatedReplicas": 1, "readyReplicas": 0}, True),
-        # Without a store it would be started again and again.
-        (0, {"replicas": 1, "updatedReplicas": 1, "readyReplicas": 0}, False),
+        ({"replicas": 1, "updatedReplicas": 1, "readyReplicas": 1}, True),
+        # A controller manager waits for ten seconds alone.
+        ({"replicas": 1, "updatedReplicas": 1, "readyReplicas": 0}, False),
         # It is never newer than an API server.
-        (1, {"replicas": 2, "updatedReplicas": 1, "readyReplicas": 1}, False),
-        (1, {"replicas": 2, "updatedReplicas": 1, "readyReplicas": 0}, False),
-        (1, {"replicas": 1, "updatedReplicas": 0, "readyReplicas": 0}, False),
-        (1, {"replicas": 1, "updatedReplicas": 1, "readyReplicas": 0, "observedGeneration": 0}, False),
-        (1, {"replicas": 0, "updatedReplicas": 0, "readyReplicas": 0}, False),
+        ({"replicas": 2, "updatedReplicas": 1, "readyReplicas": 1}, False),
     ],
 )
-def test_controller_manager_starts_beside_the_server(
-    store: int, status: dict[str, int], is_made: bool
-) -> None:
+def test_controller_manager_starts_behind_the_server(status: dict[str, int], *, is_made: bool) -> None:
     world = FakeWorld(virtual_cluster())
     world.run()
-    key = world.cluster["status"]["clusterNamespace"]
-    world.objects[Ref("StatefulSet", key, names.ETCD)]["status"]["readyReplicas"] = store
-    world.objects[Ref("Deployment", key, names.API_SERVER)]["status"] |= status
-    manager = Ref("Deployment", key, names.CONTROLLER_MANAGER)
-    del world.objects[manager]
-    applied = [ref_of(step.manifest) for step in world.plan().steps if isinstance(step, Apply)]
-    assert (manager in applied) is is_made
+    world.objects[Ref("Deployment", _key(world), names.API_SERVER)]["status"] |= status
+    del world.objects[Ref("Deployment", _key(world), names.CONTROLLER_MANAGER)]
+    assert (names.CONTROLLER_MANAGER in _applied(world)) is is_made
+
+
+def test_controller_manager_wakes_behind_the_server() -> None:
+    world = FakeWorld(virtual_cluster())
+    world.run()
+    annotations = world.cluster["metadata"].setdefault("annotations", {})
+    annotations[keys.SLEEP_REQUESTED_AT] = text_of(NOW - 2)
+    world.run()
+    annotations[keys.WAKE_REQUESTED_AT] = text_of(NOW - 1)
+    assert _applied(world) == {names.ETCD, names.API_SERVER}
+    world.run()
+    assert world.cluster["status"]["phase"] == "Running"
+    assert not world.plan().is_starting
+
+
+OTHERS = frozenset(f"uid-{number}" for number in range(4))
+
+
+@pytest.mark.parametrize(
+    ("starting", "is_begun"),
+    [(set(), True), (set(list(OTHERS)[:3]), True), (OTHERS, False), ({*OTHERS, "own"}, True)],
+)
+def test_so_many_control_planes_start_at_a_time(starting: Collection[str], *, is_begun: bool) -> None:
+    world = StartingWorld(virtual_cluster())
+    own = world.cluster["metadata"]["uid"]
+    world.starting = {own if each == "own" else each for each in starting}
+    world.run()
+    made = world.plan()
+    assert (made.is_starting, made.waits_to_start) == (is_begun, not is_begun)
+    condition = next(each for each in world.cluster["status"]["conditions"] if each["type"] == "Ready")
+    assert ("maxStarting" in condition["message"]) is not is_begun
+    assert (Ref("StatefulSet", _key(world), names.ETCD) in world.objects) is is_begun
+
+
+def test_what_runs_waits_for_no_place() -> None:
+    world = FakeWorld(virtual_cluster())
+    world.run()
+    world.starting = OTHERS
+    made = world.plan()
+    assert (made.is_starting, made.waits_to_start, made.steps) == (False, False, ())
+    world.objects[Ref("Deployment", _key(world), names.API_SERVER)]["status"]["readyReplicas"] = 0
+    made = world.plan()
+    assert (made.is_starting, made.waits_to_start) == (True, False)
 
 
 def test_tenant_is_served_while_its_controllers_start() -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import base64
 import itertools
 import json
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -95,6 +96,7 @@ class FakeWorld:
     node_addresses: tuple[str, ...] = ()
     report: str = '{"hash":7,"revision":1119,"totalKey":208,"totalSize":614400,"version":"3.7.0"}'
     source_objects: dict[Ref, Object] = field(default_factory=dict)
+    starting: Collection[str] = ()
     _versions: Any = field(default_factory=lambda: itertools.count(100))
 
     def observed(self) -> Observed:
@@ -110,6 +112,7 @@ class FakeWorld:
             defaults=self.defaults,
             source_objects={ref: _live(ref, value) for ref, value in self.source_objects.items()},
             node_addresses=self.node_addresses,
+            starting=self.starting,
         )
 
     def plan(self) -> TenantPlan:

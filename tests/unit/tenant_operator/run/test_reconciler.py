@@ -33,7 +33,7 @@ from tenant_operator.model.objects import Object, Ref, ref_of
 from tenant_operator.model.virtual_cluster import VirtualCluster
 from tenant_operator.run.probe_queue import ProbeQueue
 from tenant_operator.run.queue import ReconcileQueue
-from tenant_operator.run.reconciler import MAX_IN_TENANTS, OTHERS_S, Reconciler
+from tenant_operator.run.reconciler import LONGEST_START_S, MAX_IN_TENANTS, OTHERS_S, Reconciler
 from tests.unit.fake_clock import FakeClock
 from tests.unit.tenant_operator.core import worlds
 from tests.unit.tenant_operator.core.worlds import FakeWorld, virtual_cluster
@@ -287,3 +287,24 @@ async def test_who_has_no_place_is_planned_when_one_is_free() -> None:
     place.reconciler.rolling.fail("a")
     assert await place.work() > 0
     assert place.world.cluster["metadata"]["uid"] in place.reconciler.rolling
+
+
+@pytest.mark.parametrize("is_mended", [False, True])
+async def test_place_to_start_ends(*, is_mended: bool) -> None:
+    """With the start, or after a minute: a tenant that cannot start holds up nobody."""
+    place = Place()
+    await place.work()
+    starting, uid = place.reconciler.starting, place.world.cluster["metadata"]["uid"]
+    assert set(starting) == set()
+    server = next(ref for ref in place.world.objects if (ref.kind, ref.name) == ("Deployment", "apiserver"))
+    status = place.world.objects[server]["status"]
+    status["readyReplicas"] = 0
+    place.queue.add(ACME)
+    await place.work()
+    assert set(starting) == {uid}
+    if is_mended:
+        status["readyReplicas"] = 1
+        place.queue.add(ACME)
+    place.clock.now = 1.0 if is_mended else LONGEST_START_S
+    await place.work()
+    assert set(starting) == set()
