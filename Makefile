@@ -110,7 +110,7 @@ k8s_operator: $(VENV)/dev $(call require,programs)  ## vc-operator's part of it 
 systemd: build/packages/SHA256SUMS build/previous/SHA256SUMS $(call require,programs lint_packages)  ## packages on a booted Debian: the README's install section, restarts under load, upgrade, purge; needs root
 	$(recorded) $(BIN)/python -m tests.systemd --packages=build/packages --previous=build/previous $(call require,--require)
 
-lab_nodes: build/packages/SHA256SUMS $(call require,programs)  ## lab/: two workers and two tenants by the scripts that Vagrant runs, on booted Debians; needs root
+lab_nodes: build/packages/SHA256SUMS $(call require,programs)  ## lab/: the README's sections on booted Debians, by the scripts that Vagrant runs: two workers, two tenants; needs root
 	$(recorded) $(BIN)/python -m tests.lab_nodes check $(call require,--require)
 
 site: $(VENV)/dev  ## the documentation as a site in build/site: no warning, no dead link, each page in a browser

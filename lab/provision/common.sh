@@ -7,25 +7,13 @@ set -eu
 
 # The administrator's directory on the control machine, with authorities and keys.
 export DESK=/root/lab
-# What workers fetch from the control machine: their bundles, and tenants' certificates.
+# What workers fetch from the control machine: their bundles.
 export SHARED=/srv/lab
 export DEBIAN_FRONTEND=noninteractive
 
-# step NAME DIRECTORY [SED-ARGUMENT...]: run the README's block of that name there.
+# step 'KIND: NAME' DIRECTORY [OLD=NEW...]: run the README's block of that name there, with other names.
 step() {
-    block=$1 directory=$2
-    shift 2
-    commands=$(awk -v block="$block" '
-        $0 == "<!-- install: " block " -->" || $0 == "<!-- look: " block " -->" { inside = 1; next }
-        inside && $0 == "```" { exit }
-        inside && $0 != "```sh"
-    ' /vagrant/README.md | sed -e '' "$@")
-    if [ -z "$commands" ]; then
-        echo "README.md has no block $block" >&2
-        exit 1
-    fi
-    printf '%s\n' "$commands" | sed 's/^/+ /'
-    (cd "$directory" && sh -ec "$commands")
+    python3 /vagrant/tests/guide.py "$@"
 }
 
 # retry SECONDS COMMAND...: until it succeeds, or fail when the time is over. The output of the last try is shown.
@@ -48,5 +36,5 @@ retry() {
 of() {
     tenant_name=$1
     shift
-    kubectl --kubeconfig="/etc/kubernetes/tenants/$tenant_name/admin.conf" "$@"
+    kubectl --kubeconfig="$DESK/$tenant_name.kubeconfig" "$@"
 }

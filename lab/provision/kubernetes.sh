@@ -8,6 +8,7 @@ name=$1 address=$2
 keyrings=/etc/apt/keyrings
 kubernetes=https://pkgs.k8s.io/core:/stable:/v1.34/deb
 docker=https://download.docker.com/linux/debian
+provisioner=https://raw.githubusercontent.com/rancher/local-path-provisioner/v0.0.31/deploy/local-path-storage.yaml
 
 printf 'overlay\nbr_netfilter\n' >/etc/modules-load.d/kubernetes.conf
 modprobe -a overlay br_netfilter
@@ -24,7 +25,7 @@ curl -fsSL "$docker/gpg" | gpg --batch --yes --dearmor -o "$keyrings/docker.gpg"
 echo "deb [signed-by=$keyrings/kubernetes.gpg] $kubernetes/ /" >/etc/apt/sources.list.d/kubernetes.list
 echo "deb [signed-by=$keyrings/docker.gpg] $docker bookworm stable" >/etc/apt/sources.list.d/docker.list
 apt-get update
-apt-get install --yes containerd.io kubelet kubeadm kubectl iptables conntrack openssl openssh-client
+apt-get install --yes containerd.io kubelet kubeadm kubectl iptables conntrack openssh-client python3
 
 # Kata's release, where somebody has put it beside the Vagrantfile and the machine may virtualize.
 kata='runtime_type = "io.containerd.runc.v2"'
@@ -47,6 +48,10 @@ $kata
 enable = true
 END
 systemctl restart containerd
+# Of `make images`; a site has a registry.
+for archive in /vagrant/dist/vc-*.tar; do
+    ctr --namespace k8s.io images import "$archive"
+done
 echo "KUBELET_EXTRA_ARGS=--node-ip=$address" >/etc/default/kubelet
 
 # Kubelets ask for serving certificates (serverTLSBootstrap), and no controller approves them by itself.
@@ -81,6 +86,9 @@ kind: KubeletConfiguration
 serverTLSBootstrap: true
 END
     retry 60 approve_serving
+    # Volumes of tenants' control planes: directories of the workers.
+    kubectl --kubeconfig=/etc/kubernetes/admin.conf apply -f "$provisioner"
+    kubectl --kubeconfig=/etc/kubernetes/admin.conf annotate --overwrite storageclass local-path storageclass.kubernetes.io/is-default-class=true
     install -d -m 700 /root/.ssh
     grep -qxFf /tmp/machines-key.pub /root/.ssh/authorized_keys 2>/dev/null || cat /tmp/machines-key.pub >>/root/.ssh/authorized_keys
     exit 0
@@ -104,6 +112,6 @@ if [ ! -e /etc/kubernetes/kubelet.conf ]; then
 fi
 retry 60 approve_serving
 install -d -m 700 "$SHARED"
-on_control "tar --create --directory $SHARED tenants $name" >/root/shared.tar
+on_control "tar --create --directory $SHARED $name" >/root/shared.tar
 tar --extract --file /root/shared.tar --directory "$SHARED"
 rm /root/shared.tar

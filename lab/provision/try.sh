@@ -3,6 +3,7 @@
 # On the control machine: both tenants do the same, under the same names, and each sees its own.
 # shellcheck source=lab/provision/common.sh
 . /vagrant/lab/provision/common.sh
+export KUBECONFIG=/etc/kubernetes/admin.conf
 
 # says EXPECTED COMMAND...: whether a line of its output is that. The whole output is shown, in any case.
 says() {
@@ -12,8 +13,9 @@ says() {
     printf '%s\n' "$output" | tee /dev/stderr | grep -qxF "$expected"
 }
 
-for entry in $TENANTS; do
-    tenant=${entry%%,*}
+for tenant in $TENANTS; do
+    # The policy is newer than its pod.
+    of "$tenant" rollout restart deployment/web
     retry 120 of "$tenant" get networks.arktos.futurewei.com default
     retry 120 of "$tenant" get runtimeclass kata
     of "$tenant" apply -f - <<END
@@ -56,8 +58,8 @@ spec:
       command: [sleep, "1000000"]
 END
 done
-for entry in $TENANTS; do
-    tenant=${entry%%,*}
+for tenant in $TENANTS; do
+    of "$tenant" rollout status deployment/web --timeout=180s
     of "$tenant" rollout status deployment/web --namespace shop --timeout=180s
     of "$tenant" wait pod/client --namespace shop --for=condition=Ready --timeout=180s
     of "$tenant" get pods,services --namespace shop --output wide

@@ -1,15 +1,14 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# worker.sh NAME, on a worker: the README's install section, with every tenant registered. /srv/lab has what the control
-# machine made for it.
+# worker.sh NAME, on a worker: the README's install section. /srv/lab has what the control machine made for it.
 # shellcheck source=lab/provision/common.sh
 . /vagrant/lab/provision/common.sh
 name=$1
 
-step packages /vagrant/dist
+step 'install: packages' /vagrant/dist
 # Without a new bundle the node keeps what it has.
 if [ -d "$SHARED/$name" ] || [ ! -e /etc/vcnode/node.json ]; then
-    step node "$SHARED" -e "s/node-1/$name/g"
+    step 'install: node' "$SHARED" "node-1=$name"
 fi
 # Without Kata the handler `kata` is runc: such a guest's rules go into the pod's own network namespace.
 begin='# Of the lab: this machine has no Kata.'
@@ -24,11 +23,6 @@ runtimes:
   channels: [netns]
 END
 fi
-step start /
-for tenant in $TENANTS; do
-    tenant=${tenant%%,*}
-    key=$(cat "$SHARED/tenants/$tenant/key")
-    step tenant "$SHARED/tenants/$tenant" -e "s/tenant-1-70b001-test/$key/"
-done
+step 'install: start' /
 retry 60 vcnode status
-step ask /
+step 'install: ask' /

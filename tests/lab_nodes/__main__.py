@@ -22,6 +22,7 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 
 from tests.k8s.build import DEFAULT_CACHE
@@ -36,6 +37,14 @@ _UP_S = 600.0
 _DOWN_S = 120.0
 
 
+@dataclass(frozen=True, slots=True)
+class _Built:
+    """The debs, and what they were made of."""
+
+    packages: Path
+    tree: Path
+
+
 class _EndedError(Exception):
     """SIGTERM came."""
 
@@ -43,6 +52,7 @@ class _EndedError(Exception):
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.lab_nodes")
     parser.add_argument("--packages", type=Path, default=_ROOT / "build/packages", metavar="DIR")
+    parser.add_argument("--tree", type=Path, default=_ROOT / "build/tree", metavar="DIR")
     verbs = parser.add_subparsers(dest="verb", required=True)
     verbs.add_parser("check").add_argument("--require", action="store_true")
     for verb in ("up", "down", "stay"):
@@ -51,21 +61,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     enter.add_argument("machine")
     enter.add_argument("command", nargs=argparse.REMAINDER)
     chosen = parser.parse_args(argv)
-    packages = chosen.packages.resolve()
+    built = _Built(chosen.packages.resolve(), chosen.tree.resolve())
     match chosen.verb:
         case "check":
-            return _check(packages, is_required=chosen.require)
+            return _check(built, is_required=chosen.require)
         case "up":
-            return _up(packages)
+            return _up(built)
         case "stay":
-            return _stay(packages)
+            return _stay(built)
         case "down":
             return _down()
         case _:
             return _enter(chosen.machine, chosen.command)
 
 
-def _check(packages: Path, *, is_required: bool) -> int:
+def _check(built: _Built, *, is_required: bool) -> int:
     """The ring."""
     lacks = [*machine.find(DEFAULT_CACHE)[1], *machine.lacking("systemd-nspawn", "systemd-container")]
     missing = static.lacking()
@@ -77,22 +87,19 @@ def _check(packages: Path, *, is_required: bool) -> int:
         for line in static.check():
             _print_line(line)
         if not lacks:
-            _run(packages)
+            _run(built)
     except (RingError, AssertionError) as error:
         _print_line(f"lab_nodes: FAILED: {error}")
         return 1
     return 0
 
 
-def _run(packages: Path) -> None:
+def _run(built: _Built) -> None:
     began = time.monotonic()
     with ExitStack() as stack:
-        lab = _start(packages, stack)
+        lab = _start(built, stack)
         _print_line(f"lab_nodes: provisioned after {time.monotonic() - began:.0f} s")
-        try:
-            _print_line(lab.provision(lab.topology.control, "try"))
-        except RingError as error:
-            raise RingError(f"{error}\n{_state(lab)}") from None
+        _print_line(lab.provision(lab.topology.control, "try"))
         for worker in lab.topology.workers:
             _print_line(lab.by_name[worker.name].run("vcnode doctor"))
         looked = "\n".join(lab.provision(name, "look") for name in lab.by_name)
@@ -114,18 +121,12 @@ def _check_looked(looked: str, key: str) -> None:
         assert re.search(expected, looked), f"no machine shows {expected}"
 
 
-def _start(packages: Path, stack: ExitStack) -> machines.Machines:
+def _start(built: _Built, stack: ExitStack) -> machines.Machines:
     binaries, _ = machine.find(DEFAULT_CACHE)
-    return machines.start(binaries, topology.read(), packages, stack, _print_line)
+    return machines.start(binaries, topology.read(), built.packages, built.tree, stack, _print_line)
 
 
-def _state(lab: machines.Machines) -> str:
-    """What an operator would look at."""
-    script = "set +e; vcnode status; vcnode guests; journalctl --no-pager --lines=100 --output=short-precise"
-    return "\n".join(f"{name}:\n{each.try_run(script)[1]}" for name, each in lab.by_name.items())
-
-
-def _up(packages: Path) -> int:
+def _up(built: _Built) -> int:
     if _running() is not None:
         _print_line("the lab is up already: make lab-down ends it")
         return 1
@@ -133,7 +134,14 @@ def _up(packages: Path) -> int:
     _MACHINES.unlink(missing_ok=True)
     with _LOG.open("wb") as log:
         stays = subprocess.Popen(
-            [sys.executable, "-m", "tests.lab_nodes", f"--packages={packages}", "stay"],
+            [
+                sys.executable,
+                "-m",
+                "tests.lab_nodes",
+                f"--packages={built.packages}",
+                f"--tree={built.tree}",
+                "stay",
+            ],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
@@ -157,7 +165,7 @@ def _up(packages: Path) -> int:
     return 0
 
 
-def _stay(packages: Path) -> int:
+def _stay(built: _Built) -> int:
     """Run it until SIGTERM comes."""
 
     def end(_number: int, _frame: object) -> None:
@@ -168,7 +176,7 @@ def _stay(packages: Path) -> int:
     signal.signal(signal.SIGTERM, end)
     try:
         with ExitStack() as stack:
-            lab = _start(packages, stack)
+            lab = _start(built, stack)
             _MACHINES.write_text(json.dumps({name: each.leader for name, each in lab.by_name.items()}))
             signal.pause()
     except _EndedError:

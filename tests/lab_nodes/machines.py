@@ -2,8 +2,8 @@
 """The lab's machines: booted Debians, with containerd, kubelet and a control plane of the k8s ring.
 
 `lab/provision` makes everything else, by the scripts that Vagrant runs. What kubeadm would have made is here:
-the super cluster's control plane, its files in /etc/kubernetes of the control machine, and the kubelets.
-The tenants' static pods run as processes of the control machine.
+the super cluster's control plane, its files in /etc/kubernetes of the control machine, the kubelets, cluster
+DNS and volumes. Images that a registry would have are imported under the same names.
 """
 
 from __future__ import annotations
@@ -11,33 +11,46 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-import yaml
-
 from devkit.pki import Authority, Leaf
 from tests.k8s.build import Binaries
-from tests.k8s.ring import cgroups, controllers, images, network, traces
+from tests.k8s.operator import storage
+from tests.k8s.ring import cgroups, cluster_dns, controllers, network, traces
 from tests.k8s.ring.booted import BootedNode, Host
 from tests.k8s.ring.controlplane import Apiserver, Authorities, start_apiserver, start_etcd
 from tests.k8s.ring.network import NetworkNamespace
-from tests.k8s.ring.processes import RingProcess, run
+from tests.k8s.ring.processes import RingError, run
 from tests.k8s.syncer import provisioned
 from tests.k8s.syncer.node import ClusterParts, start_bare_node, start_kube_proxy
+from tests.lab_nodes import registry
 from tests.lab_nodes.topology import LAB, Topology, Worker
 
 _REPOSITORY = LAB.parent
 # Long enough for a machine that builds beside it.
 _SCRIPT_S = 400.0
 _SHARED = "/srv/lab"
+# What the scripts read, beside themselves.
+_OF_REPOSITORY = ("README.md", "tests/guide.py", "packaging", "examples")
 _KUBERNETES = "/etc/kubernetes"
-# What the scripts look up in kubeadm's manifests.
-_SUPER_MANIFESTS = {
-    "kube-apiserver": "    - --etcd-servers=http://127.0.0.1:2379\n",
-    "kube-controller-manager": "",
-}
+_LOOK = f"""set +e
+if [ -e {_KUBERNETES}/admin.conf ]; then
+    export KUBECONFIG={_KUBERNETES}/admin.conf
+    kubectl get pods,virtualclusters --all-namespaces --output wide
+    kubectl get events --all-namespaces --field-selector type=Warning
+    for each in vc-operator vc-syncer; do
+        kubectl logs --namespace vcnode-system --selector "app=$each" --tail=60 --prefix
+    done
+fi
+vcnode status
+vcnode guests
+journalctl --no-pager --lines=100 --output=short-precise
+"""
+# As kubeadm has it.
+_CLUSTER_DNS = "10.96.0.10"
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,22 +86,39 @@ class Machines:
         return self.by_name[self.topology.control]
 
     def key_of(self, tenant: str) -> str:
-        """The cluster key that the scripts gave it. Raises `RingError`."""
-        return self.control.run(f"cat {_SHARED}/tenants/{tenant}/key").strip()
+        """The cluster key that vc-operator gave it. Raises `RingError`."""
+        asked = f"get virtualcluster {tenant} --namespace team-{tenant}"
+        path = "--output 'jsonpath={.status.clusterNamespace}'"
+        return self.control.run(f"kubectl --kubeconfig={_KUBERNETES}/admin.conf {asked} {path}").strip()
 
     def provision(self, machine: str, script: str, *arguments: str) -> str:
         """Run a script of `lab/provision` there; what it printed. Raises `RingError`."""
         began = time.monotonic()
         command = shlex.join([f"/vagrant/lab/provision/{script}.sh", *arguments])
-        printed = self.by_name[machine].run(f"{command} 2>&1", timeout_s=_SCRIPT_S)
+        try:
+            printed = self.by_name[machine].run(f"{command} 2>&1", timeout_s=_SCRIPT_S)
+        except RingError as error:
+            raise RingError(f"{machine}: {error}\n{self._state()}") from None
         self.say(f"{machine}: {' '.join([script, *arguments])}: {time.monotonic() - began:.0f} s")
         return printed
 
+    def _state(self) -> str:
+        """What a person would look at."""
+        return "\n".join(f"{name}:\n{each.try_run(_LOOK)[1]}" for name, each in self.by_name.items())
+
 
 def start(
-    binaries: Binaries, topology: Topology, packages: Path, stack: ExitStack, say: Callable[[str], None]
+    binaries: Binaries,
+    topology: Topology,
+    packages: Path,
+    tree: Path,
+    stack: ExitStack,
+    say: Callable[[str], None],
 ) -> Machines:
-    """Boot and provision all machines; `stack` stops them. `packages` has the debs. Raises `RingError`."""
+    """Boot and provision all machines; `stack` stops them. Raises `RingError`.
+
+    `packages` has the debs, `tree` is what they were made of.
+    """
     directory, prefix = traces.open_directory(stack, "vclab")
     cgroups.create(prefix)
     stack.callback(cgroups.remove, prefix)
@@ -98,21 +128,24 @@ def start(
     pods = [each.pods for each in topology.workers]
     network.create_bridged(control, list(zip(workers, pods, strict=True)), more=[])
 
+    # It takes as long as all until the first worker.
+    archives = ThreadPoolExecutor(1).submit(registry.write, binaries, topology, tree, directory)
     super_cluster = _start_super_cluster(binaries, topology, control, directory, stack)
     lab = Machines(directory, topology, binaries, {}, say)
     host = _ControlHost(topology.control, control)
-    programs = ("kubectl", "kube-apiserver", "kube-controller-manager")
-    _boot(lab, host, packages, stack, {f"/usr/local/bin/{name}": Path(binaries[name]) for name in programs})
+    _boot(lab, host, packages, stack, {"/usr/local/bin/kubectl": Path(binaries["kubectl"])})
     _leave_what_kubeadm_leaves(lab, super_cluster)
     lab.provision(topology.control, "authorities")
-    for name, port in topology.tenants.items():
-        lab.provision(topology.control, "tenant-control-plane", name, str(port))
-        _run_static_pod(lab, f"tenant-{name}", stack)
-    for name in topology.tenants:
-        lab.provision(topology.control, "tenant", name)
-    lab.provision(topology.control, "vc-syncer")
+    began = time.monotonic()
+    images = archives.result()
+    say(f"{len(images)} images: {time.monotonic() - began:.0f} s more")
     for worker, namespace in zip(topology.workers, workers, strict=True):
-        _start_worker(lab, worker, namespace, super_cluster, packages, stack)
+        _start_worker(lab, worker, namespace, super_cluster, packages, images, stack)
+    cluster_dns.install(super_cluster.api, _CLUSTER_DNS, topology.coredns_image)
+    cluster_dns.wait_ready(super_cluster.api)
+    directories = {worker.name: directory / worker.name for worker in topology.workers}
+    stack.enter_context(storage.provisioning(super_cluster.api, directories))
+    lab.provision(topology.control, "tenants")
     return lab
 
 
@@ -153,9 +186,8 @@ def _boot(
     directory = lab.directory / f"booted-{host.name}"
     directory.mkdir()
     shared = {
-        "/vagrant/README.md": _REPOSITORY / "README.md",
         "/vagrant/lab": LAB,
-        "/vagrant/packaging": _REPOSITORY / "packaging",
+        **{f"/vagrant/{name}": _REPOSITORY / name for name in _OF_REPOSITORY},
         "/vagrant/dist": packages,
         **programs,
     }
@@ -171,22 +203,6 @@ def _leave_what_kubeadm_leaves(lab: Machines, super_cluster: Apiserver) -> None:
     lab.control.write(f"{_KUBERNETES}/pki/ca.key", Leaf.of(authority.certificate, authority.key).key_pem)
     admin = provisioned.kubeconfig(super_cluster.api.endpoint)
     lab.control.write(f"{_KUBERNETES}/admin.conf", admin.encode())
-    for name, lines in _SUPER_MANIFESTS.items():
-        manifest = f"    - {name}\n{lines}    image: registry.k8s.io/{name}:of-the-tests\n"
-        lab.control.write(f"{_KUBERNETES}/manifests/{name}.yaml", manifest.encode())
-
-
-def _run_static_pod(lab: Machines, name: str, stack: ExitStack) -> None:
-    """Start the containers of a manifest as processes of the control machine."""
-    pod = yaml.safe_load((lab.control.root / f"etc/kubernetes/manifests/{name}.yaml").read_text())
-    for container in pod["spec"]["containers"]:
-        process = RingProcess(
-            f"{container['name']} of {name}",
-            lab.control.command(f"exec {shlex.join(container['command'])}"),
-            lab.directory / f"{name}-{container['name']}.log",
-            enters_pid_namespace=True,
-        )
-        stack.callback(process.stop)
 
 
 def _start_worker(
@@ -195,23 +211,26 @@ def _start_worker(
     namespace: NetworkNamespace,
     super_cluster: Apiserver,
     packages: Path,
+    images: list[Path],
     stack: ExitStack,
 ) -> None:
     authority = super_cluster.authority
     cluster = ClusterParts(
-        lab.directory, lab.binaries, Authorities(authority, authority, authority), super_cluster, ()
+        lab.directory,
+        lab.binaries,
+        Authorities(authority, authority, authority),
+        super_cluster,
+        (),
+        _CLUSTER_DNS,
     )
     node = start_bare_node(worker.name, namespace, worker.pods, cluster, stack)
     directory = lab.directory / worker.name
-    busybox, coredns = directory / "lab-busybox.tar", directory / "lab-coredns.tar"
-    images.write_busybox_image(busybox, lab.topology.busybox_image)
-    images.write_coredns_image(coredns, lab.binaries["coredns"], lab.topology.coredns_image)
-    for archive in (busybox, coredns):
+    for archive in images:
         node.import_image(archive)
     stack.callback(start_kube_proxy(node, super_cluster, lab.binaries, directory).stop)
     _boot(lab, node, packages, stack, {})
     # As kubernetes.sh fetches it.
-    files = run(lab.control.command(f"tar --create --directory {_SHARED} tenants {worker.name}"))
+    files = run(lab.control.command(f"tar --create --directory {_SHARED} {worker.name}"))
     unpack = f"install -d -m 700 {_SHARED}; tar --extract --directory {_SHARED}"
     run(lab.by_name[worker.name].command(unpack), stdin=files)
     lab.provision(worker.name, "worker", worker.name)

@@ -21,12 +21,12 @@ class Worker:
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """Machines, and tenants with the ports of their API servers."""
+    """Machines, tenants, and what both use."""
 
     control: str
     control_address: str
     workers: tuple[Worker, ...]
-    tenants: dict[str, int]
+    tenants: tuple[str, ...]
     service_cidr: str
     busybox_image: str
     coredns_image: str
@@ -40,7 +40,7 @@ def read() -> Topology:
         control=values["CONTROL"],
         control_address=values["CONTROL_ADDRESS"],
         workers=tuple(Worker(*entry.split(",")) for entry in values["WORKERS"].split()),
-        tenants={name: int(port) for name, port in (t.split(",") for t in values["TENANTS"].split())},
+        tenants=tuple(values["TENANTS"].split()),
         service_cidr=values["SERVICE_CIDR"],
         busybox_image=values["BUSYBOX_IMAGE"],
         coredns_image=values["COREDNS_IMAGE"],

@@ -43,5 +43,5 @@ def prepared(ring: SyncedRing) -> Iterator[OperatorGround]:
     releases.import_kubernetes(ring, releases.CURRENT)
     releases.import_signer(ring)
     cluster_dns.wait_ready(api)
-    with storage.provisioning(api, ring.nodes) as provisioner:
+    with storage.provisioning(api, {node.name: node.directory for node in ring.nodes}) as provisioner:
         yield OperatorGround(ring, provisioner)

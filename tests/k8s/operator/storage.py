@@ -16,7 +16,6 @@ from pathlib import Path
 
 from tests.k8s.ring.api import JsonObject, KubernetesApi
 from tests.k8s.ring.processes import RingError
-from tests.k8s.syncer.node import SuperNode
 from tests.k8s.syncer.shops import object_of
 
 CLASS = "disk"
@@ -101,9 +100,12 @@ class DiskProvisioner:
 
 
 @contextmanager
-def provisioning(api: KubernetesApi, nodes: tuple[SuperNode, ...]) -> Iterator[DiskProvisioner]:
-    """The default class of the super cluster within, and volumes for its claims."""
-    directories = {node.name: node.directory / "volumes" for node in nodes}
+def provisioning(api: KubernetesApi, nodes: Mapping[str, Path]) -> Iterator[DiskProvisioner]:
+    """The default class of the super cluster within, and volumes for its claims.
+
+    `nodes` has the directory of each node, by its name.
+    """
+    directories = {name: directory / "volumes" for name, directory in nodes.items()}
     for directory in directories.values():
         directory.mkdir()
     made = object_of(

@@ -17,8 +17,8 @@ from tests.k8s.ring import cgroups, debian
 from tests.k8s.ring.processes import SYSTEM_PATH, RingError, RingProcess, run
 
 # What a worker node has before vcnode comes. iptables: for guests that share the node's kernel; rpm: for
-# packages of that form; openssl: for the certificates of the lab's tenants.
-PACKAGES = ("python3", "systemd", "systemd-sysv", "dbus", "iptables", "conntrack", "procps", "rpm", "openssl")
+# packages of that form.
+PACKAGES = ("python3", "systemd", "systemd-sysv", "dbus", "iptables", "conntrack", "procps", "rpm")
 _COMMAND_S = 120.0
 _BOOTED_S = 60.0
 # What containerd shares with the node: its sockets, network namespaces, and resolvers that it mounts.

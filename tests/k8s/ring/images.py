@@ -82,10 +82,10 @@ def compile_pause(directory: Path) -> Path:
     return binary
 
 
-def write_pause_image(archive: Path, binary: Path) -> None:
+def write_pause_image(archive: Path, binary: Path, image: str = PAUSE) -> None:
     """An image with nothing but the pause program."""
     layer = _Layer().build(directories=[], files={"pause": (binary.read_bytes(), 0o755)}, links={})
-    write_archive(archive, PAUSE, [layer], {"Entrypoint": ["/pause"]})
+    write_archive(archive, image, [layer], {"Entrypoint": ["/pause"]})
 
 
 def write_busybox_image(archive: Path, image: str = BUSYBOX) -> None:

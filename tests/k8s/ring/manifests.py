@@ -37,12 +37,12 @@ class Images:
         return sorted(self.directory.glob("*.tar"))
 
 
-def build_images(tree: Path, directory: Path) -> Images:
+def build_images(tree: Path, directory: Path, registry: str = _REGISTRY) -> Images:
     """All images from an installed tree; raises `RingError`.
 
     Their base is what this machine's mirror has now: a test must not fail as Debian published an update.
     """
-    words = ["packaging/image.py", "--tree", str(tree), "--out", str(directory), "--registry", _REGISTRY]
+    words = ["packaging/image.py", "--tree", str(tree), "--out", str(directory), "--registry", registry]
     run([sys.executable, *(str(ROOT / words[0]), *words[1:]), "--newest"], timeout_s=_BUILT_S)
     return Images(directory, json.loads((directory / "digests.json").read_text()))
 
