@@ -495,6 +495,55 @@ def test_without_the_ranges_none_is_refused_by_them(admin: KubernetesApi) -> Non
         admin.create(path, _ranges())
 
 
+def test_who_may_import_a_kubeconfig(admin: KubernetesApi) -> None:
+    """Whoever may read its Secret: vc-operator would use it for anybody otherwise."""
+    name = "policy-importer"
+    roles = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{_HOME}"
+    api = "rbac.authorization.k8s.io"
+    rules: list[JsonObject] = [
+        {"apiGroups": ["tenancy.x-k8s.io"], "resources": ["virtualclusters"], "verbs": ["create", "patch"]},
+        {"apiGroups": [""], "resources": ["secrets"], "resourceNames": ["own-kubeconfig"], "verbs": ["get"]},
+    ]
+    role: JsonObject = {"apiVersion": f"{api}/v1", "kind": "Role", "metadata": {"name": name}, "rules": rules}
+    binding: JsonObject = {
+        "apiVersion": f"{api}/v1",
+        "kind": "RoleBinding",
+        "metadata": {"name": name},
+        "roleRef": {"apiGroup": api, "kind": "Role", "name": name},
+        "subjects": [{"apiGroup": api, "kind": "User", "name": name}],
+    }
+    admin.create(f"{roles}/roles", role)
+    admin.create(f"{roles}/rolebindings", binding)
+    author = replace(admin, headers={"Impersonate-User": name})
+    homes, one = virtual_clusters.path(_HOME), virtual_clusters.path(_HOME, "imported")
+    own = {"clusterVersionName": "cv", "import": {"secretName": "own-kubeconfig"}}
+    another = {"spec": {"import": {"secretName": "prod-kubeconfig"}}}
+    try:
+        wait_for(
+            "the right holds",
+            lambda: (
+                not _refusal(
+                    author,
+                    f"{homes}?dryRun=All",
+                    manifest("imported", own),
+                )
+            ),
+            timeout_s=30,
+        )
+        refused = _refusal(author, homes, manifest("imported", own | another["spec"]))
+        assert "spec.import: you may not get the Secret that it names" in refused
+        author.create(homes, manifest("imported", own))
+        with pytest.raises(RingError, match="you may not get the Secret"):
+            author.patch(one, another)
+        # Somebody else's choice stays when the rest is written.
+        admin.patch(one, another)
+        author.patch(one, {"metadata": {"annotations": {"a": "b"}}})
+    finally:
+        for kind in ("rolebindings", "roles"):
+            admin.delete(f"{roles}/{kind}/{name}")
+        admin.delete(one)
+
+
 def test_who_may_release_held_deletions(admin: KubernetesApi) -> None:
     """Whoever has the verb `release`, beside the right to write the object."""
     name, rules = (
