@@ -24,6 +24,7 @@ from tenant_operator.pki import catalog
 from tenant_operator.pki.catalog import LeafSpec
 from tenant_operator.pki.facts import CertificateFacts, SecretFacts, bundle_of, data_digest, secret_facts
 from tenant_operator.pki.plan import (
+    ALL_CERTIFICATES,
     KEY_SECRETS,
     MakeAuthority,
     MakeKeys,
@@ -32,7 +33,7 @@ from tenant_operator.pki.plan import (
     RotateSecret,
     plan_pki,
 )
-from tenant_operator.pki.renewal import AuthorityProblem, certificates_condition
+from tenant_operator.pki.renewal import AuthorityProblem, certificates_condition, requests_wait
 from tenant_operator.provisioners.native.api_server import has_signer
 
 SIGNER_TOKEN_S = 86400.0
@@ -49,12 +50,14 @@ class CredentialState(msgspec.Struct):
     leaves: dict[LeafSpec, SecretFacts | None]
     rotations: tuple[RotationStatus, ...]
     shown: dict[str, CertificateFacts] = {}
+    request: str = ""
     has_all: bool = False
 
     def finding(self, now: float) -> Finding:
         """The condition CertificatesValid. It names what rotates."""
         found = certificates_condition(self.leaves, self.shown, self.problems, now)
-        message = " ".join((found.message, *map(rotations.sentence, self.rotations)))
+        waits = requests_wait(self.leaves.values(), self.request, now)
+        message = " ".join(filter(None, (found.message, *map(rotations.sentence, self.rotations), waits)))
         return Finding(ConditionType.CERTIFICATES_VALID, ConditionStatus(found.status), found.reason, message)
 
 
@@ -108,6 +111,7 @@ def settle(
         {spec: secrets.get(spec.ref) for spec in specs},
         plan.rotations,
         served.shown(observed),
+        requests.rotations.get(ALL_CERTIFICATES, ""),
     )
     issued = [each for each in plan.steps if not isinstance(each, RotateSecret)]
     builder.steps += [_operator_step(each, observed, control_plane) for each in issued]

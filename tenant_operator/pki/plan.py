@@ -181,6 +181,8 @@ class _Builder:
             reason = renewal.leaf_due(secret, digest, authority, inputs.now_s, request)
             if secret is not None and secret.certificate is not None:
                 self.due_at = min(self.due_at, renewal.due_at(secret.certificate, authority))
+                if reason is None and renewal.is_other_request(secret, request):
+                    self.due_at = min(self.due_at, renewal.request_due_at(secret))
             signer = Ref("Secret", inputs.namespace, spec.authority)
             if reason is not None:
                 annotations = {keys.SPEC_DIGEST: digest} | _annotations(request)

@@ -27,6 +27,8 @@ IN_USE_WITHIN_S = 3600.0
 # As in `issuing`: certificates begin before they were issued.
 _BACKDATED_S = 3600.0
 _MAX_NAMED = 5
+# Between two requests that all certificates be issued again.
+REQUEST_S = 3600.0
 
 
 class DueReason(enum.StrEnum):
@@ -82,12 +84,35 @@ def leaf_due(
         return DueReason.AUTHORITY
     if notes.get(keys.SPEC_DIGEST) != digest:
         return DueReason.SPEC
-    if request and notes.get(keys.ROTATION_TOKEN, "") != request:
+    if is_other_request(secret, request) and now >= request_due_at(secret):
         return DueReason.REQUESTED
     if authority.not_before <= now < leaf.not_before:
         # Issued while the clock was ahead. Where the authority is not valid yet either, it is behind now.
         return DueReason.NOT_YET_VALID
     return DueReason.AGE if now >= due_at(leaf, authority) else None
+
+
+def is_other_request(secret: SecretFacts, request: str) -> bool:
+    """Whether a person asks that the leaf be issued again, and it was not for this request."""
+    return request != "" and secret.annotations.get(keys.ROTATION_TOKEN, "") != request
+
+
+def request_due_at(secret: SecretFacts) -> float:
+    """When a request is served, in seconds since 1970: an hour after the one before. Each is ten writes, and
+    a program can make one a second."""
+    leaf = secret.certificate
+    if leaf is None or not secret.annotations.get(keys.ROTATION_TOKEN):
+        return -math.inf
+    return leaf.not_before + _BACKDATED_S + REQUEST_S
+
+
+def requests_wait(secrets: Iterable[SecretFacts | None], request: str, now: float) -> str:
+    """A sentence about a request that waits; empty if none does."""
+    found = [request_due_at(each) for each in secrets if each is not None and is_other_request(each, request)]
+    until = max(found, default=-math.inf)
+    if now >= until:
+        return ""
+    return f"The request to issue all certificates again is served at {_text(until)}: one an hour is."
 
 
 def due_at(leaf: CertificateFacts, authority: CertificateFacts | None = None) -> float:

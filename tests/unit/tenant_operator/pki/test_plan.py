@@ -22,6 +22,7 @@ from tenant_operator.pki.plan import (
     RotateSecret,
     plan_pki,
 )
+from tenant_operator.pki.renewal import REQUEST_S
 from tenant_operator.pki.rotation import PLANS, Asked, Consumer, ConsumerAnswer, RotationStep
 from tests.unit.tenant_operator.pki import control_planes
 from tests.unit.tenant_operator.pki.control_planes import DAY, KEY, NOW
@@ -275,6 +276,7 @@ def test_a_rotation_by_request(what: str, store: SecretStore) -> None:
     assert store.settle() == ROTATIONS[what]
     assert store.settle() == []
     store.requests[what] = "two"
+    store.now += REQUEST_S
     assert store.settle() == ROTATIONS[what]
 
 
