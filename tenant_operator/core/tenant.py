@@ -322,7 +322,8 @@ def _ask(
             builder.probes.append(each)
         # The answer to one that is asked now has it planned again.
         builder.look_again(due_in_s or age_s)
-    return [each.name for each, _ in desired]
+    # Its certificate is no matter of who waits for a tenant.
+    return [each.name for each, _ in desired if not isinstance(each, ServedProbe)]
 
 
 def _is_answered(found: ProbeResult | None) -> bool:

@@ -13,7 +13,6 @@ APPLY = "application/apply-patch+yaml"
 MERGE_PATCH = "application/merge-patch+json"
 # Each answer is one object; a Secret may have 1 MiB.
 MAX_ANSWER_BYTES = 4 << 20
-_MAX_LIST_BYTES = 8 << 20
 _MAX_PODS = 100
 _ENCODER = msgspec.json.Encoder()
 
@@ -77,7 +76,7 @@ class SuperClusterWriter:
         """Delete the operator's pods that should have ended, without waiting for their kubelets."""
         params = {"labelSelector": f"{keys.MANAGED_BY}={OPERATOR}", "limit": str(_MAX_PODS)}
         path = PODS.path(namespace)
-        found = await self._client.request("GET", path, params, limit_bytes=_MAX_LIST_BYTES)
+        found = await self._client.request("GET", path, params, limit_bytes=MAX_ANSWER_BYTES)
         for each in msgspec.json.decode(found, type=_PodHeads).items:
             if each.metadata.deletion_timestamp:
                 options = {"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0}

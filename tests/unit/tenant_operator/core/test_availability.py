@@ -56,6 +56,6 @@ def test_restart_takes_nobody_from_ready() -> None:
     made = world.plan()
     observed = world.observed()
     assert status_patch(observed.virtual_cluster, status_after(observed, made, ())) is None
-    assert sorted(each.name for each in made.probes) == ["nodes", "syncer"]
+    assert sorted(each.name for each in made.probes) == ["nodes", "served", "syncer"]
     world.run()
     assert world.cluster["status"] == before

@@ -392,6 +392,7 @@ def test_a_namespace_is_kept_before_its_tenant_is_gone() -> None:
         for step in plan.steps:
             world.carry_out(step)
         world.finish(plan)
+        world.now_s += plan.check_again_s or 0.0
     assert world.objects[Ref("Namespace", "", key)]["metadata"]["annotations"][keys.RETAINED] == "true"
 
 

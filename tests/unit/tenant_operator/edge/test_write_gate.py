@@ -12,6 +12,7 @@ from tenant_operator.core.steps import (
     ClaimNamespace,
     CopyKubeconfig,
     CopySecret,
+    EndPods,
     GenerateKeys,
     IssueAuthority,
     IssueLeaf,
@@ -48,6 +49,7 @@ STEPS: tuple[OperatorStep, ...] = (
     Apply(config_map("a")),
     ClaimNamespace(NAMESPACE),
     Remove(SOURCE, "u"),
+    EndPods("key"),
     PatchCluster({"metadata": {}}),
     IssueAuthority(AUTHORITY, "key", LABELS),
     IssueLeaf(LEAF, SIGNER, LABELS, {}, b""),
@@ -87,6 +89,8 @@ class FakeLeadership(FakePlaces):
         objects = self.super.objects
         self.super, self.tenant = FakeAnsweringServer(), FakeAnsweringServer()
         self.super.objects = objects
+        ending = {"name": "pod", "uid": "u", "deletionTimestamp": "2027-01-15T08:00:00Z"}
+        self.super.objects["/api/v1/namespaces/key/pods"] = {"items": [{"metadata": ending}]}
         self.left = writes
         pair = issuing.new_authority(AUTHORITY, 7.0)
         config, _ = rotating.new_encryption_config()
