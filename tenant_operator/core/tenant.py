@@ -75,7 +75,8 @@ def plan(observed: Observed, settings: Settings) -> TenantPlan:
     made_as = native.as_made(observed, resolved.control_plane)
     resolved = kept_versions.with_members(resolved, made_as)
     inputs = native.manifest_inputs(observed, made_as, settings)
-    has_run = cluster.status.phase in (RUNNING, UPDATING)
+    # It is Running before all of it runs, and a new tenant may begin with a backup.
+    has_run = cluster.status.cluster_version != ""
     restoring = restores.decide(observed, made_as, inputs, asked.restore, has_run=has_run)
     # A restore that is under way wakes the tenant for its end.
     if restoring.is_active:
