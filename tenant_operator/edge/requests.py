@@ -17,7 +17,7 @@ _MAX_PODS = 100
 _ENCODER = msgspec.json.Encoder()
 
 
-class _PodHeads(msgspec.Struct, frozen=True):
+class _PodList(msgspec.Struct, frozen=True):
     items: list[MetadataOnly] = []
 
 
@@ -77,7 +77,7 @@ class SuperClusterWriter:
         params = {"labelSelector": f"{keys.MANAGED_BY}={OPERATOR}", "limit": str(_MAX_PODS)}
         path = PODS.path(namespace)
         found = await self._client.request("GET", path, params, limit_bytes=MAX_ANSWER_BYTES)
-        for each in msgspec.json.decode(found, type=_PodHeads).items:
+        for each in msgspec.json.decode(found, type=_PodList).items:
             if each.metadata.deletion_timestamp:
                 options = {"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0}
                 body = options | {"preconditions": {"uid": each.metadata.uid}}

@@ -105,7 +105,7 @@ def open_nothing(access: Access) -> GatedClient:
     raise AssertionError(access)
 
 
-class Place:
+class ReconcilePlace:
     """One worker of a Reconciler over a tenant that is made."""
 
     def __init__(self) -> None:
@@ -161,14 +161,14 @@ class Place:
         return next(each for each in self.world.cluster["status"]["conditions"] if each["type"] == "Ready")
 
 
-def policy(place: Place) -> Ref:
+def policy(place: ReconcilePlace) -> Ref:
     return Ref("NetworkPolicy", place.world.cluster["status"]["clusterNamespace"], "default-deny")
 
 
 @pytest.mark.parametrize("is_writing", [False, True])
 async def test_failing_step_is_tried_by_its_backoff(*, is_writing: bool) -> None:
     """Its text differs at each try, and another object may be written before it each time."""
-    place = Place()
+    place = ReconcilePlace()
     await place.work()
     place.lose(policy(place))
     before, refs = place.super.statuses, sorted(ref for ref in place.world.objects if ref.kind == "Service")
@@ -187,7 +187,7 @@ async def test_failing_step_is_tried_by_its_backoff(*, is_writing: bool) -> None
 
 
 async def test_spec_change_is_tried_at_once() -> None:
-    place = Place()
+    place = ReconcilePlace()
     await place.work()
     place.lose(policy(place))
     for second in range(40):
@@ -202,7 +202,7 @@ async def test_spec_change_is_tried_at_once() -> None:
 
 
 async def test_nodes_that_stay_silent_are_asked_ever_later() -> None:
-    place = Place()
+    place = ReconcilePlace()
     await place.work()
     place.prober.silent_at = place.clock
     place.reconciler.forget_all()
@@ -218,7 +218,7 @@ async def test_nodes_that_stay_silent_are_asked_ever_later() -> None:
 
 async def test_some_workers_are_free_of_all_tenants() -> None:
     """More tenants than workers have an API server that never answers."""
-    place, held = Place(), asyncio.Event()
+    place, held = ReconcilePlace(), asyncio.Event()
     carried_out: list[int] = []
 
     class HeldExecutor:
@@ -250,7 +250,7 @@ async def test_some_workers_are_free_of_all_tenants() -> None:
 
 
 async def test_place_that_is_not_written_is_free_again() -> None:
-    place = Place()
+    place = ReconcilePlace()
     await place.work()
     root = Ref("Namespace", "", place.world.cluster["status"]["clusterNamespace"])
     other: Any = copy.deepcopy(worlds.VERSION)
@@ -274,7 +274,7 @@ async def test_place_that_is_not_written_is_free_again() -> None:
 
 
 async def test_who_has_no_place_is_planned_when_one_is_free() -> None:
-    place = Place()
+    place = ReconcilePlace()
     await place.work()
     other: Any = copy.deepcopy(worlds.VERSION)
     other["spec"]["images"]["apiServer"] = "a:2"
@@ -292,7 +292,7 @@ async def test_who_has_no_place_is_planned_when_one_is_free() -> None:
 @pytest.mark.parametrize("is_mended", [False, True])
 async def test_place_to_start_ends(*, is_mended: bool) -> None:
     """With the start, or after a minute: a tenant that cannot start holds up nobody."""
-    place = Place()
+    place = ReconcilePlace()
     await place.work()
     starting, uid = place.reconciler.starting, place.world.cluster["metadata"]["uid"]
     assert set(starting) == set()
