@@ -36,7 +36,7 @@ _COMPONENTS = "/api/v1/pods?labelSelector=app.kubernetes.io%2Fcomponent"
 
 
 @dataclass
-class Place:
+class MeasuredRing:
     """The ring with both daemons. `made` counts tenants, whose names are never used twice."""
 
     ground: OperatorGround
@@ -50,9 +50,9 @@ class Place:
         return tenants.create(self.ground, self.operator, name, clusterVersionName=_RELEASE)
 
 
-def start(place: Place, count: int) -> list[OperatedTenant]:
+def start(ring: MeasuredRing, count: int) -> list[OperatedTenant]:
     """So many VirtualClusters, applied one behind the other without a wait."""
-    return [place.create() for _ in range(count)]
+    return [ring.create() for _ in range(count)]
 
 
 def ready_s(made: Sequence[OperatedTenant]) -> list[float]:
@@ -75,9 +75,9 @@ def _is_ready(virtual_cluster: JsonObject) -> bool:
     return any((each.get("type"), each["status"]) == (tenants.READY, "True") for each in conditions)
 
 
-def restarts(place: Place) -> int:
+def restarts(ring: MeasuredRing) -> int:
     """Of all containers of control planes."""
-    pods = place.ground.api.get(_COMPONENTS)["items"]
+    pods = ring.ground.api.get(_COMPONENTS)["items"]
     return sum(
         each["restartCount"] for pod in pods for each in pod.get("status", {}).get("containerStatuses", ())
     )
@@ -104,18 +104,18 @@ def remove(made: Sequence[OperatedTenant]) -> None:
         each.wait("it is gone", lambda each=each: not each.get(), timeout_s=_MOST_S)  # type: ignore[misc]
 
 
-def measure(place: Place, counts: Sequence[int], wakes: int) -> list[BoundedRow]:
+def measure(ring: MeasuredRing, counts: Sequence[int], wakes: int) -> list[BoundedRow]:
     """All rows. What is left of one step has gone before the next begins."""
     rows = []
     for count in counts:
         load = os.getloadavg()[0]
-        made = start(place, count)
+        made = start(ring, count)
         times = ready_s(made)
         plural = "tenant" if count == 1 else "tenants at once"
         rows += [
             value(Figure(f"{count} {plural}: the first is Ready", "s"), times[0]),
             value(Figure("  the last", "s", _GOALS_S.get(count)), times[-1]),
-            value(Figure("  restarts of containers", ""), restarts(place)),
+            value(Figure("  restarts of containers", ""), restarts(ring)),
             value(Figure("  load average before", ""), load),
         ]
         if count == 1 and wakes:
@@ -145,9 +145,9 @@ def main() -> int:
     others = Others()
     try:
         with ExitStack() as stack:
-            ring = start_synced_ring(binaries, stack, dns_address=SUPER_DNS)
-            prepared = stack.enter_context(ground.prepared(ring))
-            syncer = SyncerDaemon(ring)
+            synced = start_synced_ring(binaries, stack, dns_address=SUPER_DNS)
+            prepared = stack.enter_context(ground.prepared(synced))
+            syncer = SyncerDaemon(synced)
             stack.callback(syncer.stop)
             syncer.start()
             operator = OperatorDaemon(prepared)
@@ -155,7 +155,7 @@ def main() -> int:
             operator.start()
             tenants.apply(prepared, tenants.cluster_version(_RELEASE, releases.CURRENT))
             counts = [int(each) for each in arguments.tenants.split(",")]
-            rows = measure(Place(prepared, operator), counts, arguments.wakes)
+            rows = measure(MeasuredRing(prepared, operator), counts, arguments.wakes)
     except (RingError, AssertionError) as error:
         sys.stderr.write(f"bench: {error}\n")
         return 1
