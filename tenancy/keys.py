@@ -166,6 +166,9 @@ ROTATION_TOKEN = "vcnode.io/rotation-token"  # noqa: S105 - an annotation's key,
 ROTATION_SINCE = "vcnode.io/rotation-since"
 ROTATION_PROGRESS = "vcnode.io/rotation-progress"
 KEY_IDS = "vcnode.io/key-ids"
+# On the Secret of an authority that was replaced: the digest of the first one of those of which each has
+# certified the next. Who has loaded any of these need not be started again.
+FIRST_LOADED = "vcnode.io/first-loaded"
 
 # Annotations on the workloads of a control plane: the ClusterVersion that each was applied with, and the
 # minor version of Kubernetes that it emulates.

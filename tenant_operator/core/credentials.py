@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from tenancy import keys
 from tenant_operator.core import rotations, served
 from tenant_operator.core.conditions import ConditionStatus, ConditionType, Finding
 from tenant_operator.core.live import LiveObject
@@ -22,7 +23,14 @@ from tenant_operator.model.objects import Object, Ref, ref_of
 from tenant_operator.model.virtual_cluster import RotationStatus
 from tenant_operator.pki import catalog
 from tenant_operator.pki.catalog import LeafSpec
-from tenant_operator.pki.facts import CertificateFacts, SecretFacts, bundle_of, data_digest, secret_facts
+from tenant_operator.pki.facts import (
+    CertificateFacts,
+    SecretFacts,
+    bundle_of,
+    data_digest,
+    digest_of,
+    secret_facts,
+)
 from tenant_operator.pki.plan import (
     ALL_CERTIFICATES,
     KEY_SECRETS,
@@ -88,24 +96,28 @@ def settle(
     }
     scope = rotations.RotationScope(observed, control_plane, settings, files)
     asked = scope.answers()
-    plan = plan_pki(
-        PkiInputs(
-            key,
-            known,
-            specs,
-            secrets,
-            b"" if cluster is None else trusted(cluster),
-            requests.rotations,
-            asked,
-            observed.now_s,
-            {
-                names.SERVICE_ACCOUNT_KEYS: token_life_s(control_plane),
-                names.CLUSTER_CA: catalog.SHORT_DAYS * _DAY_S,
-            },
-            requests.revoked,
-            rotations.SUPPORTED,
-        )
+    inputs = PkiInputs(
+        key,
+        known,
+        specs,
+        secrets,
+        b"" if cluster is None else trusted(cluster),
+        requests.rotations,
+        asked,
+        observed.now_s,
+        {
+            names.SERVICE_ACCOUNT_KEYS: token_life_s(control_plane),
+            names.CLUSTER_CA: catalog.SHORT_DAYS * _DAY_S,
+        },
+        requests.revoked,
+        rotations.SUPPORTED,
     )
+    plan = plan_pki(inputs)
+    rotating = {each.what for each in plan.steps if isinstance(each, RotateSecret)}
+    if any(what in asked and not scope.is_fresh(what) for what in rotating):
+        # To wait for somebody an answer of before will do. To act, all are asked again.
+        asked = {what: each for what, each in asked.items() if scope.is_fresh(what)}
+        plan = plan_pki(msgspec.structs.replace(inputs, asked=asked))
     made = CredentialState(
         plan.problems,
         {spec: secrets.get(spec.ref) for spec in specs},
@@ -193,6 +205,19 @@ def trusted(live: LiveObject) -> bytes:
     return bundle_of(live.certificates.get(key, b"") for key in ("tls.crt", "next.crt", "previous.crt"))
 
 
+def _loaded(live: LiveObject) -> bytes:
+    """What programs that read an authority once must have read, to accept all that is shown now.
+
+    Of the previous one those need no more who are shown a certificate of the present one by it, until it is
+    dropped.
+    """
+    found = live.certificates
+    if "next.crt" in found:
+        return bundle_of((found["tls.crt"],))
+    previous = found.get("previous.crt", b"")
+    return bundle_of((previous,) if previous and "chain.crt" in found else (found["tls.crt"], previous))
+
+
 def registration(control_plane: ControlPlane, authority: LiveObject, leaf: LiveObject) -> tuple[Object, ...]:
     """The Secrets by which vn-agents know the tenant's API server: certificates alone, no key."""
     texts = (
@@ -253,7 +278,7 @@ def digests(observed: Observed, control_plane: ControlPlane) -> dict[str, str]:
     """Digests of what pods mount: of a Secret by its name, of a ConfigMap's values by `NAME/KEY`.
 
     `NAME/issuer` is the key that signed a Secret's certificate: it changes with an authority, and with no
-    renewal.
+    renewal. `NAME/loaded` and `NAME/first-loaded` are of what etcd and its clients read once (`_loaded`).
     """
     found: dict[str, str] = {}
     for ref, live in observed.objects.items():
@@ -263,6 +288,11 @@ def digests(observed: Observed, control_plane: ControlPlane) -> dict[str, str]:
             found[ref.name] = data_digest(live.digests)
             if (facts := _certificate(live)) is not None:
                 found[f"{ref.name}/{names.ISSUER}"] = facts.authority_key_id
+            if ref.name == names.ETCD_CA:
+                loaded = digest_of(_loaded(live))
+                found[f"{ref.name}/{names.LOADED}"] = loaded
+                first = live.metadata.annotations.get(keys.FIRST_LOADED, loaded)
+                found[f"{ref.name}/{names.FIRST_LOADED}"] = first
         elif ref.kind == "ConfigMap":
             found |= {f"{ref.name}/{key}": digest for key, digest in live.digests.items()}
     return found

@@ -28,7 +28,8 @@ class Failed(msgspec.Struct, frozen=True):
 class ProbeResult(msgspec.Struct, frozen=True):
     """What a probe found at `at` (seconds since 1970). `detail` is a sentence for people.
 
-    `failures`: so many times in a row it found the same, and that is not well.
+    `failures`: so many times in a row it found the same, and that is not well. `repeats`: so many times in a
+    row it found the same, whatever that is.
     """
 
     is_ok: bool
@@ -36,6 +37,7 @@ class ProbeResult(msgspec.Struct, frozen=True):
     detail: str = ""
     facts: Mapping[str, str] = {}
     failures: int = 0
+    repeats: int = 0
 
 
 def own_objects(virtual_cluster: VirtualCluster, labelled: Mapping[Ref, LiveObject]) -> dict[Ref, LiveObject]:

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from daemonkit.backoff import backoff_s
 from tenancy import keys
 from tenant_operator.core.live import LiveObject
 from tenant_operator.core.observed import Observed
@@ -16,7 +17,14 @@ from tenant_operator.model.objects import Ref
 from tenant_operator.model.virtual_cluster import RotationStatus
 from tenant_operator.pki.facts import digest_of, secret_facts
 from tenant_operator.pki.plan import RotateSecret
-from tenant_operator.pki.rotation import ENCRYPTION_KEY, PLANS, Asked, Consumer, ConsumerAnswer
+from tenant_operator.pki.rotation import (
+    DROPPED,
+    ENCRYPTION_KEY,
+    PLANS,
+    Asked,
+    Consumer,
+    ConsumerAnswer,
+)
 from tenant_operator.provisioners.native.api_server import reports_encryption
 
 SUPPORTED = frozenset(
@@ -24,6 +32,7 @@ SUPPORTED = frozenset(
         names.SERVICE_ACCOUNT_KEYS,
         ENCRYPTION_KEY,
         names.CLUSTER_CA,
+        names.ETCD_CA,
         names.FRONT_PROXY_CA,
         names.GATEWAY_CA,
         names.KUBELET_CLIENT_CA,
@@ -36,8 +45,10 @@ ASKED, VERSION = "asked", "version"
 
 # An answer is about a moment; a consumer that starts later is not in it.
 _FRESH_S = 30.0
-# A mounted file arrives within 90 s.
+# A mounted file arrives within 90 s. What takes longer may take weeks, as a store that nobody starts again.
 _ASK_AGAIN_S = 3.0
+_OFTEN = 40
+_LONGEST_S = 300.0
 _COMPLETE = "complete"
 
 _AnswerTable = dict[Consumer, dict[str, ConsumerAnswer | None] | None]
@@ -53,15 +64,13 @@ class RotationScope(msgspec.Struct, frozen=True):
     files: dict[str, str]
 
     def answers(self) -> Mapping[str, Asked]:
-        """What consumers answered to the last questions, by what rotates."""
+        """What consumers answered to the last questions, by what rotates. Whoever acts asks `is_fresh`."""
         observed = self.observed
         found: dict[str, Asked] = {}
         for what in SUPPORTED:
             probe = self.probe(what)
             result = observed.probes.get(probe.name)
-            if result is None or not result.is_ok or observed.now_s - result.at > _FRESH_S:
-                continue
-            if result.facts[VERSION] == probe.version:
+            if result is not None and result.is_ok and result.facts[VERSION] == probe.version:
                 found[what] = _DECODER.decode(result.facts[ASKED])
         if ENCRYPTION_KEY in found:
             stored = _stored(observed, self.control_plane.key, servers_of(found[ENCRYPTION_KEY]))
@@ -73,15 +82,27 @@ class RotationScope(msgspec.Struct, frozen=True):
             }
         return found
 
+    def is_fresh(self, what: str) -> bool:
+        """Whether the answers about it are of now."""
+        result = self.observed.probes.get(self.probe(what).name)
+        return result is not None and self.observed.now_s - result.at <= _FRESH_S
+
     def ask(self, builder: PlanBuilder, waiting: Sequence[RotateSecret]) -> None:
-        """Ask the consumers of what waits for answers, every few seconds."""
+        """Ask the consumers of what waits for answers, every few seconds, and later each time once they have
+        answered the same for long."""
         for each in waiting:
             probe = self.probe(each.what)
             before = self.observed.probes.get(probe.name)
-            is_known = before is not None and before.facts.get(VERSION) == probe.version
-            if before is None or not is_known or self.observed.now_s - before.at >= _ASK_AGAIN_S:
+            if before is None or before.facts.get(VERSION) != probe.version:
                 builder.probes.append(probe)
-            builder.look_again(_ASK_AGAIN_S)
+                builder.look_again(_ASK_AGAIN_S)
+                continue
+            late = max(before.repeats - _OFTEN, 0) + 1
+            wait_s = backoff_s(late, first_s=_ASK_AGAIN_S, longest_s=_LONGEST_S)
+            age_s = self.observed.now_s - before.at
+            if age_s >= wait_s:
+                builder.probes.append(probe)
+            builder.look_again(wait_s if age_s >= wait_s else wait_s - age_s)
 
     def probe(self, what: str) -> RotationProbe:
         """The question about the Secret as it is now."""
@@ -166,4 +187,7 @@ def encode(asked: Asked) -> str:
 def sentence(rotation: RotationStatus) -> str:
     """For a condition's message."""
     waits = f", waits for {rotation.waits_for}" if rotation.waits_for else ""
+    if (rotation.what, rotation.phase) == (names.ETCD_CA, DROPPED) and f"{names.ETCD}/" in waits:
+        # Its only member, or one that does not come back.
+        waits += ": it ends when these Pods start again, so delete them at a time that suits the tenant"
     return f"Rotation of {rotation.what}: {rotation.phase}{waits}."

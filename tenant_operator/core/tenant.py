@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The plan for one VirtualCluster."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
@@ -16,7 +16,6 @@ from tenant_operator.core import (
     native,
     restores,
     rollouts,
-    rotations,
     served,
     store_space,
     versions,
@@ -33,7 +32,6 @@ from tenant_operator.core.versions import VersionPlan
 from tenant_operator.core.workloads import workloads
 from tenant_operator.life import requests, sleep
 from tenant_operator.life.deletion import FINALIZER
-from tenant_operator.life.requests import Requests
 from tenant_operator.life.sleep import SleepDecision
 from tenant_operator.model import names
 from tenant_operator.model.control_plane import ControlPlane
@@ -41,7 +39,6 @@ from tenant_operator.model.objects import Ref
 from tenant_operator.model.problem import SpecProblem
 from tenant_operator.model.virtual_cluster import SleepStatus, VirtualCluster
 from tenant_operator.pki.catalog import server_url
-from tenant_operator.pki.plan import ALL_CERTIFICATES
 
 # Of a tenant that is well, what no watch shows is asked so often. vc-syncer's namespace stays, and what goes
 # wrong after it vc-syncer reports itself. The super cluster has less than two requests an hour for a tenant.
@@ -116,9 +113,7 @@ def plan(observed: Observed, settings: Settings) -> TenantPlan:
     )
     made = restores.with_restore(msgspec.structs.replace(made, backups=saved), restoring)
     made = _with_rollout(made, builder)
-    return _with_sleep(
-        _with_findings(made, builder.findings), rest, (*asked.problems, *_not_supported(asked))
-    )
+    return _with_sleep(_with_findings(made, builder.findings), rest, asked.problems)
 
 
 def _with_findings(made: TenantPlan, others: Sequence[Finding]) -> TenantPlan:
@@ -158,19 +153,6 @@ def _with_versions(
         kubernetes_version=target.kubernetes_version if found.is_complete and is_running else None,
         upgrade=found.upgrade,
     )
-
-
-def _not_supported(asked: Requests) -> Iterator[SpecProblem]:
-    """Requests that this version does not serve: who asks is not left to wait."""
-    supported = {ALL_CERTIFICATES, *rotations.SUPPORTED}
-    found = {f"{keys.ROTATE_PREFIX}{what}" for what in asked.rotations if what not in supported}
-    for key in sorted(found):
-        yield SpecProblem(
-            f"metadata.annotations[{key}]",
-            "NotSupported",
-            "this version of vc-operator does not serve the request",
-            "remove the annotation",
-        )
 
 
 def _is_new_upgrade(found: VersionPlan, cluster: VirtualCluster) -> bool:

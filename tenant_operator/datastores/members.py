@@ -15,7 +15,10 @@ DATA_MOUNT: Object = {"name": "data", "mountPath": "/var/lib/etcd"}
 DATA_DIRECTORY = "/var/lib/etcd/data"
 SERVER_PAIR = pods.key_pair(names.ETCD_SERVER)
 AUTHORITY = pods.authorities(names.ETCD_BUNDLE)
-DIGEST = f"{names.AUTHORITIES}/{names.ETCD_BUNDLE}"
+_LOADED = f"{names.ETCD_CA}/{names.LOADED}"
+_FIRST_LOADED = f"{names.ETCD_CA}/{names.FIRST_LOADED}"
+# The API server reads this pair again, and nobody can ask which it uses: pods of another template do.
+_ISSUER = f"{names.API_SERVER_ETCD_CLIENT}/{names.ISSUER}"
 # The database, a snapshot of it that is being received, and the log.
 _FILES_TO_QUOTA = 3
 
@@ -39,7 +42,7 @@ def datastore(
             "etcd-keyfile": pair.path("tls.key"),
         },
         apiserver_files=(pair, AUTHORITY),
-        apiserver_digests=(DIGEST,),
+        apiserver_digests=(_LOADED, _ISSUER),
         apiserver_egress=(network_rules.to_peers([network_rules.component(names.ETCD)], names.ETCD_PORT),),
         policies=(_policy(control_plane, inputs),),
         secrets=(names.ETCD_SERVER, names.API_SERVER_ETCD_CLIENT),
@@ -53,15 +56,17 @@ def member_hosts(control_plane: ControlPlane, members: int) -> list[str]:
 
 
 def _policy(control_plane: ControlPlane, inputs: ManifestInputs) -> Object:
-    """Clients are its API server and jobs for backups; members reach each other by their names."""
+    """Clients are its API server and jobs for backups; members reach each other by their names. The operator
+    asks in a handshake, without a credential."""
     clients = [network_rules.component(each) for each in (names.API_SERVER, names.BACKUP)]
     members = [network_rules.component(names.ETCD)]
+    operator = network_rules.namespace(inputs.operator_namespace)
     return network_rules.policy(
         control_plane,
         names.ETCD,
         pods.selector(names.ETCD),
         ingress=[
-            network_rules.from_peers(clients, names.ETCD_PORT),
+            network_rules.from_peers([*clients, operator], names.ETCD_PORT),
             network_rules.from_peers(members, names.ETCD_PEER_PORT),
         ],
         egress=[network_rules.to_peers(members, names.ETCD_PEER_PORT), network_rules.dns(inputs)],
@@ -115,9 +120,10 @@ def _stateful_set(
         control_plane,
         containers=[container],
         volumes=volumes,
-        # It ends within a second; the rest is for a slow disk.
+        # It ends within a second; the rest is for a slow disk. One that is alone is not started again for a
+        # rotation: no request would be served meanwhile.
         grace_seconds=30,
-        digest=inputs.digests.get(DIGEST, ""),
+        digest=inputs.digests.get(_LOADED if members > 1 else _FIRST_LOADED, ""),
     )
     return {
         "apiVersion": "apps/v1",

@@ -43,10 +43,11 @@ _ALL_S = 20.0
 # What programs show as clients and nobody can ask for, by the authority that signs it.
 _SHOWN = {
     names.CLUSTER_CA: names.CONTROLLER_MANAGER_CLIENT,
+    names.ETCD_CA: names.API_SERVER_ETCD_CLIENT,
     names.FRONT_PROXY_CA: names.FRONT_PROXY_CLIENT,
     names.KUBELET_CLIENT_CA: names.API_SERVER_KUBELET_CLIENT,
 }
-_PORTS = {names.API_SERVER: names.API_SERVER_PORT}
+_PORTS = {names.API_SERVER: names.API_SERVER_PORT, names.ETCD: names.ETCD_PORT}
 
 
 class RotationProber:
@@ -116,6 +117,11 @@ class RotationProber:
             return {}
         if probe.what == names.CLUSTER_CA:
             return await self._cluster_authority(probe, access, authority)
+        if probe.what == names.ETCD_CA:
+            return {
+                Consumer.ETCD: await self._flights(authority, namespace, names.ETCD),
+                Consumer.API_SERVER: await self._started(authority, probe, names.API_SERVER),
+            }
         digest = probe.files.get(names.API_SERVER, "")
         pods = await pods_of(self._client, namespace, names.API_SERVER)
         if probe.nodes is not None:
@@ -144,12 +150,9 @@ class RotationProber:
         self, probe: RotationProbe, access: Access, authority: RotatingAuthority
     ) -> Asked:
         """Who has a kubeconfig is not asked here."""
-        namespace = probe.secret.namespace
-        digest = probe.files.get(names.CONTROLLER_MANAGER, "")
-        managers = await pods_of(self._client, namespace, names.CONTROLLER_MANAGER)
         return {
-            Consumer.API_SERVER: await self._flights(authority, namespace, names.API_SERVER),
-            Consumer.CONTROLLER_MANAGER: {each.name: authority.of_started(each, digest) for each in managers},
+            Consumer.API_SERVER: await self._flights(authority, probe.secret.namespace, names.API_SERVER),
+            Consumer.CONTROLLER_MANAGER: await self._started(authority, probe, names.CONTROLLER_MANAGER),
             Consumer.AUTHENTICATION: await _one(
                 self._with_client(access, lambda client: published(client, authority))
             ),
@@ -157,6 +160,14 @@ class RotationProber:
                 self._with_client(access, lambda client: root_certificates(client, authority)), _ALL_S
             ),
         }
+
+    async def _started(
+        self, authority: RotatingAuthority, probe: RotationProbe, component: str
+    ) -> dict[str, ConsumerAnswer | None]:
+        """Of each pod what it has read if it is of the present template."""
+        digest = probe.files.get(component, "")
+        pods = await pods_of(self._client, probe.secret.namespace, component)
+        return {each.name: authority.of_started(each, digest) for each in pods}
 
     async def _flights(
         self, authority: RotatingAuthority, namespace: str, component: str

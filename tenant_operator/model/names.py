@@ -22,6 +22,10 @@ SERVICE_ACCOUNT = "control-plane"
 ISSUER = "issuer"
 """Behind the name of a Secret: the key that signed its certificate."""
 
+LOADED, FIRST_LOADED = "loaded", "first-loaded"
+"""Behind the name of an authority's Secret: the one that programs must have loaded at their start; and the
+one from which on each has certified the next."""
+
 COMPONENT = "app.kubernetes.io/component"
 """Label of a pod: the name of its workload."""
 FILES_DIGEST = "vcnode.io/files-digest"

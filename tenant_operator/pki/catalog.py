@@ -62,7 +62,7 @@ class AuthoritySpec(msgspec.Struct, frozen=True):
     `authorities`; without one, its bundle is in the Secret that vn-agent reads.
 
     `usages` bound what its certificates can be used for: verifiers want a leaf's usage in each certificate
-    above it. `signs_below`: a later authority may be certified by this one, for clients that know this one
+    above it. `signs_below`: a later authority may be certified by this one, for those who know this one
     alone.
     """
 
@@ -82,7 +82,12 @@ AUTHORITIES: tuple[AuthoritySpec, ...] = (
         signs_below=True,
     ),
     AuthoritySpec(names.FRONT_PROXY_CA, "front-proxy-ca.crt", (CertificateUsage.CLIENT,)),
-    AuthoritySpec(names.ETCD_CA, "etcd-ca.crt", (CertificateUsage.SERVER, CertificateUsage.CLIENT)),
+    AuthoritySpec(
+        names.ETCD_CA,
+        "etcd-ca.crt",
+        (CertificateUsage.SERVER, CertificateUsage.CLIENT),
+        signs_below=True,
+    ),
     AuthoritySpec(names.KUBELET_CLIENT_CA, "", (CertificateUsage.CLIENT,)),
     AuthoritySpec(names.GATEWAY_CA, "gateway-ca.crt", (CertificateUsage.CLIENT,)),
 )

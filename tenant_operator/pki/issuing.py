@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tenancy import keys
+from tenant_operator.model import names
 from tenant_operator.model.objects import Object
 from tenant_operator.pki.catalog import AuthoritySpec, CertificateUsage, LeafSpec, SecretForm
 from tenant_operator.pki.facts import data_digest, digest_of
@@ -37,8 +38,8 @@ _ENCRYPTION_KEY_BYTES = 32
 class IssuedPair:
     """A certificate with its chain behind it, and its key: both PEM.
 
-    `chain_pem`, of an authority: certificates that servers show behind their own, for clients that trust the
-    authority before this one.
+    `chain_pem`, of an authority: certificates that servers, and clients of etcd, show behind their own, for
+    those who trust the authority before this one.
     """
 
     certificate_pem: bytes
@@ -57,8 +58,8 @@ def new_authority(spec: AuthoritySpec, now: float) -> IssuedPair:
 def certify_authority(spec: AuthoritySpec, new: IssuedPair, old: IssuedPair, now: float) -> bytes:
     """A certificate (PEM) of the new authority's name and key, signed by the old one, to its end.
 
-    A server that shows it behind its own certificate is accepted by clients that have loaded the old
-    authority, as the pods of a tenant, which read theirs once.
+    Who shows it behind its own certificate is accepted by those who have loaded the old authority: by the
+    pods of a tenant, and by the members of etcd, which read theirs once.
     """
     from cryptography import x509
 
@@ -107,8 +108,9 @@ def issue_pair(spec: LeafSpec, authority: IssuedPair, now: float) -> IssuedPair:
     if alternatives:
         builder = builder.add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
     pem = _pem(builder.sign(_load_key(authority.key_pem), hashes.SHA256()))
-    chain = authority.chain_pem if CertificateUsage.SERVER in spec.usages else b""
-    return IssuedPair(pem + chain, _key_pem(key))
+    # Who verifies clients by the cluster's authority reads its bundle again; etcd does not.
+    is_chained = CertificateUsage.SERVER in spec.usages or spec.authority == names.ETCD_CA
+    return IssuedPair(pem + (authority.chain_pem if is_chained else b""), _key_pem(key))
 
 
 def kubeconfig_of(

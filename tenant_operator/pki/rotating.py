@@ -71,6 +71,8 @@ def rotate(
     if step is RotationStep.BEGIN:
         ids[1] = _begin(after, spec, plan, now)
     elif step is RotationStep.PROMOTE:
+        if "next-chain.crt" in data:
+            annotations = {keys.FIRST_LOADED: digest_of(data["tls.crt"]), **annotations}
         _promote(after, plan)
         ids = [state.next, "", state.current]
     elif step is RotationStep.DROP:
@@ -84,6 +86,7 @@ def rotate(
         # Edited by hand: nothing can be signed by this key, so the next one signs at once.
         _promote(after, plan)
         found[keys.ROTATION_PHASE] = REISSUED
+        found.pop(keys.FIRST_LOADED, None)
     if step is RotationStep.REWRITE:
         found[keys.ROTATION_PROGRESS] = progress
     if keys.KEY_IDS in annotations:

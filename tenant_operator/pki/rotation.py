@@ -106,12 +106,14 @@ PLANS: Mapping[str, RotationPlan] = {
             ((Consumer.API_SERVER,),),
             forgotten_by=(Consumer.API_SERVER, Consumer.AUTHENTICATION),
         ),
-        # Neither etcd nor the API server's client of it reads its authorities again: both restart.
+        # Neither etcd nor the API server's client of it reads its authorities again. So nobody learns the
+        # next one first: all that it signs is shown with a certificate of it by the previous one.
         RotationPlan(
             names.ETCD_CA,
             names.ETCD_CA,
-            (Consumer.ETCD, Consumer.API_SERVER),
+            (),
             ((Consumer.ETCD, Consumer.API_SERVER),),
+            forgotten_by=(Consumer.ETCD, Consumer.API_SERVER),
         ),
         RotationPlan(
             names.KUBELET_CLIENT_CA, names.KUBELET_CLIENT_CA, (Consumer.VN_AGENT,), ((Consumer.API_SERVER,),)

@@ -71,7 +71,8 @@ class ProbeQueue:
             found = await self._prober.run(probe)
         is_same = before is not None and (before.is_ok, before.facts) == (found.is_ok, found.facts)
         failures = 0 if found.is_ok else 1 if before is None or not is_same else before.failures + 1
-        results[probe.name] = msgspec.structs.replace(found, failures=failures)
+        repeats = 0 if before is None or not is_same else before.repeats + 1
+        results[probe.name] = msgspec.structs.replace(found, failures=failures, repeats=repeats)
         if is_same:
             self._queue.add_after(key, SAME_S)
         else:

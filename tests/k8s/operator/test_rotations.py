@@ -24,8 +24,8 @@ pytestmark = pytest.mark.timeout(500)
 
 _RELEASE = "rotating"
 _TOKENS = "service-account-keys"
-_CLUSTER = "cluster-ca"
-_AUTHORITIES = (_CLUSTER, "front-proxy-ca", "kubelet-client-ca", "gateway-ca")
+_CLUSTER, _ETCD = "cluster-ca", "etcd-ca"
+_AUTHORITIES = (_CLUSTER, _ETCD, "front-proxy-ca", "kubelet-client-ca", "gateway-ca")
 _WHATS = (_TOKENS, "encryption-key", *_AUTHORITIES)
 # The kubelet mounts, and kube-apiserver looks at its encryption configuration once a minute.
 _ROTATED_S = 300.0
@@ -63,8 +63,11 @@ def test_all_rotate_under_load(tenant: OperatedTenant, operator: OperatorDaemon,
         _kill_in(tenant, operator, "Trusted")
         _kill_in(tenant, operator, "Reissued")
         tenant.wait(
-            "the rest waits for what is in people's hands",
-            lambda: _left(tenant) == [_CLUSTER, _TOKENS] and _waits(tenant) == {"client", "tokens"},
+            "the rest waits for the store's only member, and for what is in people's hands",
+            lambda: (
+                _left(tenant) == [_CLUSTER, _ETCD, _TOKENS]
+                and _waits(tenant) == {"client", "etcd/etcd-0", "tokens"}
+            ),
             timeout_s=_ROTATED_S,
         )
         assert token.is_valid()
@@ -76,10 +79,16 @@ def test_all_rotate_under_load(tenant: OperatedTenant, operator: OperatorDaemon,
     with load.running(binary, tenant.kubectl()) as report:
         tenant.annotate(revoke_cluster_ca="one")
         _kill_in(tenant, operator, "Dropped")
-        tenant.wait("the former authority goes", lambda: _left(tenant) == [_TOKENS], timeout_s=_ROTATED_S)
+        tenant.wait(
+            "the former authority goes", lambda: _left(tenant) == [_ETCD, _TOKENS], timeout_s=_ROTATED_S
+        )
     report.check()
     figures.append(f"{tenant.name}: {_CLUSTER} ended in {time.monotonic() - began:.0f} s: {report}")
     assert former.request("GET", _ROOT).status == 401
+    began = time.monotonic()
+    tenant.root_kubectl("delete", "pod", "etcd-0", "--wait=false").check()
+    tenant.wait("the store has started again", lambda: _left(tenant) == [_TOKENS], timeout_s=_ROTATED_S)
+    figures.append(f"{tenant.name}: {_ETCD} ended in {time.monotonic() - began:.0f} s")
     assert token.is_valid()
     assert RunningPods.of(tenant) == pods
     assert IssuedToken.issue(tenant).is_valid()
@@ -87,6 +96,8 @@ def test_all_rotate_under_load(tenant: OperatedTenant, operator: OperatorDaemon,
     bundles = tenant.api().get(_AUTHENTICATION)["data"]
     trusted = [bundles[f"{each}client-ca-file"] for each in ("", "requestheader-")]
     trusted.append(tenant.api().get(_ROOT)["data"]["ca.crt"])
+    path = f"/api/v1/namespaces/{tenant.key}/configmaps/authorities"
+    trusted.append(tenant.ground.api.get(path)["data"]["etcd-ca.crt"])
     for what in _AUTHORITIES:
         authority = base64.b64decode(before[what]["data"]["tls.crt"]).decode()
         found = _secret(tenant, what)

@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import base64
 import copy
 import functools
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
 import pytest
 
 from tenancy import keys
@@ -15,11 +17,13 @@ from tenant_operator.core import rotations
 from tenant_operator.core.conditions import ConditionType
 from tenant_operator.core.steps import Rotate
 from tenant_operator.model.objects import Object, Ref
-from tenant_operator.pki.rotation import PLANS, Consumer, RotationStep
+from tenant_operator.pki.rotation import PLANS, Consumer, ConsumerAnswer, RotationStep
 from tests.unit.tenant_operator.core.worlds import VERSION, FakeWorld, virtual_cluster
 
 DAY = 86_400.0
 WHATS = sorted(rotations.SUPPORTED)
+# Of etcd's authority nobody is asked before the next one signs: those who know the former accept it.
+ASKED_FIRST = [what for what in WHATS if PLANS[what].verifiers]
 
 
 @functools.cache
@@ -121,7 +125,8 @@ def test_operator_killed_after_each_step(what: str, most: int) -> None:
 
 @pytest.mark.parametrize("what", WHATS)
 def test_who_does_not_answer_is_waited_for_by_name(what: str) -> None:
-    """However long: the old key signs as before, and the status has who is waited for."""
+    """However long: the old key signs as before, or is trusted still, and the status has who is waited
+    for."""
     world = served()
     (before,) = key_ids(world, what)
     world.answers[what] = {each: {"pod-1": None} for each in Consumer}
@@ -129,20 +134,22 @@ def test_who_does_not_answer_is_waited_for_by_name(what: str) -> None:
     world.run()
     world.now_s += 30 * DAY
     world.run()
-    assert key_ids(world, what)[0] == before
+    found, at = ("Trusted", 0) if what in ASKED_FIRST else ("Reissued", 1)
+    assert key_ids(world, what)[at] == before
     (status,) = world.cluster["status"]["rotations"]
-    assert (status["what"], status["token"], status["phase"]) == (what, "one", "Trusted")
-    assert f"{PLANS[what].verifiers[0]}/pod-1" in status["waitsFor"]
+    assert (status["what"], status["token"], status["phase"]) == (what, "one", found)
+    asked = PLANS[what].verifiers or PLANS[what].users[0]
+    assert f"{asked[0]}/pod-1" in status["waitsFor"]
     (condition,) = (
         each
         for each in world.cluster["status"]["conditions"]
         if each.get("type") == ConditionType.CERTIFICATES_VALID
     )
     assert condition["status"] == "True"
-    assert f"Rotation of {what}: Trusted, waits for " in condition["message"]
+    assert f"Rotation of {what}: {found}, waits for " in condition["message"]
 
 
-@pytest.mark.parametrize("what", WHATS)
+@pytest.mark.parametrize("what", ASKED_FIRST)
 def test_an_old_answer_does_not_count(what: str) -> None:
     """It is about the Secret before the last step, or about a moment that has passed."""
     world = served()
@@ -161,6 +168,85 @@ def test_an_old_answer_does_not_count(what: str) -> None:
     world.now_s -= 31.0
     secret(world, what)["metadata"]["resourceVersion"] = "other"
     assert not any(isinstance(step, Rotate) for step in world.plan().steps)
+
+
+def workload(world: FakeWorld, kind: str, name: str) -> Object:
+    spec: Object = world.objects[Ref(kind, world.cluster["status"]["clusterNamespace"], name)]["spec"]
+    return spec
+
+
+def test_a_store_that_is_alone_is_never_started_again() -> None:
+    """Its API server is, beside the one before, in each phase. The store ends the rotation when it starts."""
+    world = served()
+    store, server = (
+        copy.deepcopy(workload(world, kind, name))
+        for kind, name in (("StatefulSet", "etcd"), ("Deployment", "apiserver"))
+    )
+    for token in ("one", "two"):
+        request(world, "etcd-ca", token)
+        world.run()
+        assert phase(world) == {}
+        assert workload(world, "StatefulSet", "etcd") == store
+        assert workload(world, "Deployment", "apiserver") != server
+        server = copy.deepcopy(workload(world, "Deployment", "apiserver"))
+
+
+def test_a_store_that_trusts_the_former_is_waited_for() -> None:
+    """With what a person may do about it."""
+    world = served()
+    request(world, "etcd-ca")
+    before = world.asked("etcd-ca")
+    old = next(iter((before[Consumer.ETCD] or {}).values()))
+    for _ in range(6):
+        for step in world.plan().steps:
+            world.carry_out(step)
+        answered = world.asked("etcd-ca")
+        new = next(iter((answered[Consumer.API_SERVER] or {}).values()))
+        assert old is not None
+        assert new is not None
+        shown = ConsumerAnswer(old.trusts, new.uses)
+        world.answers["etcd-ca"] = {**answered, Consumer.ETCD: {"etcd-0": shown}}
+        world.finish(world.plan())
+        world.answers.clear()
+    world.answers["etcd-ca"] = {**world.asked("etcd-ca"), Consumer.ETCD: {"etcd-0": shown}}
+    world.run()
+    (status,) = world.cluster["status"]["rotations"]
+    assert (status["phase"], status["waitsFor"]) == ("Dropped", "etcd/etcd-0")
+    (message,) = (
+        each["message"]
+        for each in world.cluster["status"]["conditions"]
+        if each.get("type") == ConditionType.CERTIFICATES_VALID
+    )
+    assert "it ends when these Pods start again, so delete them" in message
+    world.answers.clear()
+    world.now_s += 3.0
+    world.run()
+    assert phase(world) == {}
+
+
+def test_a_lost_authority_of_the_store_starts_it_again() -> None:
+    """Nobody has certified the next one."""
+    world = served()
+    before = copy.deepcopy(workload(world, "StatefulSet", "etcd"))
+    found = secret(world, "etcd-ca")["data"]
+    found["tls.key"] = base64.b64encode(b"edited").decode()
+    request(world, "etcd-ca")
+    world.run()
+    assert workload(world, "StatefulSet", "etcd") != before
+
+
+def test_who_answers_the_same_for_long_is_asked_less_often() -> None:
+    world = served()
+    request(world, "etcd-ca")
+    world.answers["etcd-ca"] = {each: {"pod-1": None} for each in Consumer}
+    world.run()
+    (name,) = (each for each in world.probes if each == "rotation/etcd-ca")
+    last = world.probes[name]
+    for repeats, wait_s in ((0, 3.0), (40, 3.0), (41, 6.0), (60, 300.0)):
+        world.probes[name] = msgspec.structs.replace(last, at=world.now_s, repeats=repeats)
+        assert name not in [each.name for each in world.plan().probes]
+        world.now_s += wait_s
+        assert name in [each.name for each in world.plan().probes]
 
 
 def test_secrets_are_written_again_after_another_server_came() -> None:
@@ -236,6 +322,27 @@ def test_a_rotation_goes_on_when_the_tenant_wakes(what: str) -> None:
     finish(world)
     assert phase(world) == {}
     assert key_ids(world, what) != [before]
+
+
+@pytest.mark.parametrize("what", WHATS)
+def test_a_rotation_goes_on_during_an_upgrade(what: str) -> None:
+    """And one that is asked for meanwhile follows it."""
+    world = served()
+    (before,) = key_ids(world, what)
+    later: Object = copy.deepcopy(world.version)
+    later["metadata"]["name"], later["spec"]["kubernetesVersion"] = "later", "1.34.5"
+    world.more_versions = (later,)
+    request(world, what)
+    for step in world.plan().steps:
+        world.carry_out(step)
+    world.cluster["spec"]["clusterVersionName"] = "later"
+    request(world, what, "two")
+    finish(world)
+    finish(world)
+    assert phase(world) == {}
+    assert world.cluster["status"]["clusterVersion"] == "later"
+    assert secret(world, what)["metadata"]["annotations"][keys.ROTATION_TOKEN] == "two"
+    assert before not in key_ids(world, what)
 
 
 def test_tokens_of_the_old_key_end_first() -> None:

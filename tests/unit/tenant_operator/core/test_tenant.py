@@ -396,16 +396,6 @@ def test_a_namespace_is_kept_before_its_tenant_is_gone() -> None:
     assert world.objects[Ref("Namespace", "", key)]["metadata"]["annotations"][keys.RETAINED] == "true"
 
 
-def test_request_that_is_not_served_is_a_condition() -> None:
-    world = made()
-    world.cluster["metadata"].setdefault("annotations", {})["vcnode.io/rotate-etcd-ca"] = "now"
-    world.run()
-    found = {each["type"]: each.get("message", "") for each in world.cluster["status"]["conditions"]}
-    assert "metadata.annotations[vcnode.io/rotate-etcd-ca]: this version" in found["Sleeping"]
-
-
-@pytest.mark.parametrize("ids", [None, "", ",old"])
-@pytest.mark.parametrize("name", ["encryption-config", "service-account-keys"])
 def test_keys_without_their_ids_are_not_replaced(name: str, ids: str | None) -> None:
     """Another key of encryption would make all Secrets of the tenant unreadable."""
     world = made()

@@ -269,10 +269,7 @@ class FakeWorld:
                 data = issuing.authority_data(issuing.new_authority(spec, self.now_s))
                 self._write(issuing.secret_of(namespace, spec.secret, data, labels, annotations), version)
             case IssueLeaf(spec, authority, labels, annotations, bundle, version):
-                found = self.objects[authority]["data"]
-                signer = issuing.IssuedPair(
-                    *(base64.b64decode(found[name]) for name in ("tls.crt", "tls.key"))
-                )
+                signer = issuing.signing_pair(self.data(authority))
                 data = issuing.leaf_data(spec, issuing.issue_pair(spec, signer, self.now_s), bundle)
                 self._write(
                     issuing.secret_of(spec.namespace, spec.secret, data, labels, annotations), version

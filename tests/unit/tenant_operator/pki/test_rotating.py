@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives.serialization import (
 from tenancy import keys
 from tenant_operator.pki import catalog, issuing, rotating
 from tenant_operator.pki.catalog import CertificateUsage
+from tenant_operator.pki.facts import digest_of
 from tenant_operator.pki.rotation import DROPPED, PLANS, REISSUED, TRUSTED, RotationStep
 from tests.unit.tenant_operator.pki import control_planes
 from tests.unit.tenant_operator.pki.control_planes import NOW, accepts
@@ -39,7 +40,7 @@ def test_an_authority_rotates(secret: str) -> None:
     plan, spec = PLANS[secret], AUTHORITIES[secret]
     first = dict(issuing.authority_data(issuing.new_authority(spec, NOW)))
     both, notes = taken(rotating.rotate(plan, BEGIN, first, {"a": "b"}, NOW, request="one", spec=spec))
-    chain = {"next-chain.crt"} if secret == "cluster-ca" else set()
+    chain = {"next-chain.crt"} if spec.signs_below else set()
     assert set(both) == {"tls.crt", "tls.key", "next.crt", "next.key"} | chain
     assert {key: both[key] for key in first} == first
     assert notes == {"a": "b", keys.ROTATION_PHASE: TRUSTED, keys.ROTATION_TOKEN: "one"}
@@ -48,16 +49,17 @@ def test_an_authority_rotates(secret: str) -> None:
     assert set(new) == {"tls.crt", "tls.key", "previous.crt"} | ({"chain.crt"} if chain else set())
     assert (new["tls.crt"], new["tls.key"]) == (both["next.crt"], both["next.key"])
     assert new["previous.crt"] == first["tls.crt"]
-    assert notes == {"a": "b", keys.ROTATION_PHASE: REISSUED, keys.ROTATION_TOKEN: "one"}
+    kept = {"a": "b"} | ({keys.FIRST_LOADED: digest_of(first["tls.crt"])} if chain else {})
+    assert notes == kept | {keys.ROTATION_PHASE: REISSUED, keys.ROTATION_TOKEN: "one"}
 
     last, notes = taken(rotating.rotate(plan, DROP, new, notes, NOW))
     if plan.forgotten_by:
-        kept = {key: value for key, value in new.items() if key != "previous.crt"}
-        assert last == kept | {"former.crt": first["tls.crt"]}
-        assert notes == {"a": "b", keys.ROTATION_PHASE: DROPPED, keys.ROTATION_TOKEN: "one"}
+        present = {key: value for key, value in new.items() if key != "previous.crt"}
+        assert last == present | {"former.crt": first["tls.crt"]}
+        assert notes == kept | {keys.ROTATION_PHASE: DROPPED, keys.ROTATION_TOKEN: "one"}
         last, notes = taken(rotating.rotate(plan, RotationStep.FORGET, last, notes, NOW))
     assert set(last) == {"tls.crt", "tls.key"} | ({"chain.crt"} if chain else set())
-    assert notes == {"a": "b", keys.ROTATION_TOKEN: "one"}
+    assert notes == kept | {keys.ROTATION_TOKEN: "one"}
 
 
 def test_servers_of_the_next_authority_show_its_chain() -> None:
@@ -69,6 +71,20 @@ def test_servers_of_the_next_authority_show_its_chain() -> None:
     server = issuing.issue_pair(SPECS["apiserver-serving"], issuing.signing_pair(data), NOW)
     assert accepts(old, CertificateUsage.SERVER, server)
     assert accepts(data["tls.crt"], CertificateUsage.SERVER, server)
+
+
+@pytest.mark.parametrize("name", ["etcd-server", "apiserver-etcd-client"])
+def test_a_store_of_before_accepts_what_the_next_signs(name: str) -> None:
+    """As a server and as a client: etcd and its clients have loaded the former authority for ever."""
+    plan, spec = PLANS["etcd-ca"], AUTHORITIES["etcd-ca"]
+    data: dict[str, bytes] = dict(issuing.authority_data(issuing.new_authority(spec, NOW)))
+    old, notes = data["tls.crt"], dict[str, str]()
+    for step in (BEGIN, PROMOTE, DROP, RotationStep.FORGET):
+        data, notes = taken(rotating.rotate(plan, step, data, notes, NOW, request="one", spec=spec))
+    leaf = issuing.issue_pair(SPECS[name], issuing.signing_pair(data), NOW)
+    for usage in SPECS[name].usages:
+        assert accepts(old, usage, leaf)
+        assert accepts(data["tls.crt"], usage, leaf)
 
 
 @pytest.mark.parametrize("secret", AUTHORITIES)
@@ -166,17 +182,14 @@ def test_a_step_that_was_taken_is_not_taken_again(what: str) -> None:
     """Each step is one write. Whoever comes late, with the same decision, changes nothing."""
     plan, spec = PLANS[what], AUTHORITIES.get(what)
     data, annotations = first_of(what)
-    for step in (BEGIN, PROMOTE, DROP):
+    steps = [BEGIN, PROMOTE, DROP, *([RotationStep.FORGET] if plan.forgotten_by else [])]
+    for step, following in zip(steps, [*steps[1:], BEGIN], strict=True):
         data, annotations = taken(
             rotating.rotate(plan, step, data, annotations, NOW, request="one", spec=spec)
         )
         assert rotating.rotate(plan, step, data, annotations, NOW, request="one", spec=spec) is None
-        for other in {BEGIN, PROMOTE, DROP} - {step, following(step)}:
+        for other in {*steps} - {step, following}:
             assert rotating.rotate(plan, other, data, annotations, NOW, spec=spec) is None
-
-
-def following(step: RotationStep) -> RotationStep:
-    return {BEGIN: PROMOTE, PROMOTE: DROP, DROP: BEGIN}[step]
 
 
 def first_of(what: str) -> Secret:

@@ -16,13 +16,17 @@ from tenant_operator.pki.rotation import (
     Consumer,
     ConsumerAnswer,
     RotationDecision,
+    RotationPlan,
     RotationState,
     RotationStep,
 )
 from tests.unit.tenant_operator.pki.control_planes import NOW
 
 HOUR = 3600.0
-ETCD, CLUSTER = PLANS["etcd-ca"], PLANS["cluster-ca"]
+CLUSTER = PLANS["cluster-ca"]
+# Of two consumers with replicas, who both verify and show.
+_BOTH = (Consumer.ETCD, Consumer.API_SERVER)
+PLAIN = RotationPlan("plain", "plain", _BOTH, (_BOTH,))
 TOKENS, ENCRYPTION = PLANS["service-account-keys"], PLANS["encryption-key"]
 BOTH = RotationState("old", "new", phase=TRUSTED, token="first")
 NEW = RotationState("new", previous="old", phase=REISSUED, token="first")
@@ -50,11 +54,11 @@ def decision(step: str, *waits: str, at: float = 0.0) -> RotationDecision:
 def test_a_rotation_begins_by_a_new_request_or_by_age(
     state: RotationState, request_: str, is_due: bool, expected: str
 ) -> None:
-    found = rotation.next_step(ETCD, state, {}, NOW, request=request_, is_due=is_due)
+    found = rotation.next_step(PLAIN, state, {}, NOW, request=request_, is_due=is_due)
     assert found == decision(expected)
 
 
-ETCD_ANSWERS: list[tuple[Asked, RotationDecision]] = [
+PLAIN_ANSWERS: list[tuple[Asked, RotationDecision]] = [
     ({}, decision("Wait", "etcd", "apiserver")),
     ({Consumer.ETCD: None, Consumer.API_SERVER: {}}, decision("Wait", "etcd")),
     ({Consumer.ETCD: {}, Consumer.API_SERVER: {}}, decision("Promote")),
@@ -75,10 +79,10 @@ ETCD_ANSWERS: list[tuple[Asked, RotationDecision]] = [
 ]
 
 
-@pytest.mark.parametrize(("asked", "expected"), ETCD_ANSWERS)
+@pytest.mark.parametrize(("asked", "expected"), PLAIN_ANSWERS)
 def test_the_next_key_signs_once_all_trust_both(asked: Asked, expected: RotationDecision) -> None:
     """Unknown is not yes: of a consumer, and of which consumers there are."""
-    assert rotation.next_step(ETCD, BOTH, asked, NOW, request="second") == expected
+    assert rotation.next_step(PLAIN, BOTH, asked, NOW, request="second") == expected
 
 
 DROP_ANSWERS: list[tuple[Asked, RotationDecision]] = [
@@ -109,7 +113,13 @@ DROP_ANSWERS: list[tuple[Asked, RotationDecision]] = [
 
 @pytest.mark.parametrize(("asked", "expected"), DROP_ANSWERS)
 def test_the_previous_key_goes_once_none_uses_it(asked: Asked, expected: RotationDecision) -> None:
-    assert rotation.next_step(ETCD, NEW, asked, NOW) == expected
+    assert rotation.next_step(PLAIN, NEW, asked, NOW) == expected
+
+
+def test_a_chained_authority_signs_at_once() -> None:
+    """Those who have loaded the former one accept what the next one signs."""
+    assert rotation.next_step(PLANS["etcd-ca"], BOTH, {}, NOW) == decision("Promote")
+    assert rotation.next_step(PLANS["etcd-ca"], NEW, {}, NOW) == decision("Wait", "etcd", "apiserver")
 
 
 def test_single_consumers_are_named_without_a_slash() -> None:

@@ -105,6 +105,7 @@ def passes(source: Party, target: Party, port: int, exposure: str = "ClusterIP")
         (OWN_POD, API_SERVER, 6443),
         (NODE, API_SERVER, 6443),
         (pod("vcnode-system"), API_SERVER, 6443),
+        (pod("vcnode-system"), ETCD, 2379),
     ],
 )
 def test_what_a_control_plane_needs_passes(source: Party, target: Party, port: int) -> None:

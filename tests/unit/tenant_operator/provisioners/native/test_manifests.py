@@ -149,7 +149,10 @@ RELOADED = [names.API_SERVER_SERVING, names.API_SERVER_KUBELET_CLIENT, names.CON
         (names.ENCRYPTION_CONFIG, []),
         (f"{names.AUTHORITIES}/{names.REQUEST_HEADER_BUNDLE}", []),
         (f"{names.AUTHORITIES}/{names.CLUSTER_BUNDLE}", ["controller-manager"]),
-        (f"{names.AUTHORITIES}/{names.ETCD_BUNDLE}", ["etcd", "apiserver"]),
+        (f"{names.AUTHORITIES}/{names.ETCD_BUNDLE}", []),
+        (f"{names.ETCD_CA}/{names.LOADED}", ["apiserver"]),
+        (f"{names.ETCD_CA}/{names.FIRST_LOADED}", ["etcd"]),
+        (f"{names.API_SERVER_ETCD_CLIENT}/{names.ISSUER}", ["apiserver"]),
         (f"{names.AUTHORITIES}/{names.KUBELET_SERVING_BUNDLE}", ["apiserver"]),
     ],
 )
@@ -158,6 +161,21 @@ def test_pods_restart_for_files_that_are_read_once(changed: str, restarted: list
     after = templates(manifests(control_plane(), ManifestInputs(digests={changed: "2"})))
     differ = [new for old, new in zip(before, after, strict=True) if old != new]
     assert [each["metadata"]["labels"][names.COMPONENT] for each in differ] == restarted
+
+
+def test_members_restart_one_after_the_other_or_not_at_all() -> None:
+    """One that is alone takes its API server with it."""
+    changed = f"{names.ETCD_CA}/{names.LOADED}"
+    for replicas, restarted in ((1, False), (3, True)):
+        before, after = (
+            named(
+                manifests(control_plane(replicas=replicas), ManifestInputs(digests={changed: each})),
+                "StatefulSet",
+                "etcd",
+            )
+            for each in "12"
+        )
+        assert (before != after) is restarted
 
 
 def test_a_signer_that_is_dead_takes_its_pod_out_of_service() -> None:
