@@ -6,8 +6,9 @@ takes a place before it does, and gives it back once it is Ready again: a change
 the first ones. The place is an annotation on the root namespace, so that a restart of the operator forgets
 none.
 
-What takes no place: pods that are made, woken or deleted, and those of a workload that is not well. It may be
-the change that mends it.
+What takes no place: pods that are made, woken or deleted, and those of a control plane that has not served
+for a minute. It may be the change that mends it. A shorter time says nothing: where nodes have too much to
+do, pods of all tenants are late now and then.
 """
 
 from collections.abc import Collection, Sequence
@@ -26,6 +27,7 @@ from tenant_operator.provisioners.native.network import root_namespace
 
 # Who waits is planned again when a place is free. This is for a lost event alone.
 _HELD_S = 300.0
+REPAIR_S = 60.0
 # Nodes are asked whether they serve the tenant still: an answer of before does not count.
 _ASKED_S, _SOON_S = 10.0, 1.0
 
@@ -58,7 +60,8 @@ class Rollout:
         name = manifest["metadata"]["name"]
         if not self._has_place and not _is_free(self._observed.rolling, uid, self._settings.max_rolling):
             self._builder.held = self._builder.held or _held(name, self._settings.max_rolling)
-            self._builder.look_again(_HELD_S)
+            is_well = readiness_of(name, self._observed.objects.get(ref_of(manifest))).is_settled
+            self._builder.look_again(_HELD_S if is_well else REPAIR_S)
             return False
         if not self._has_place:
             self._has_place = self._builder.takes_place = True
@@ -74,14 +77,23 @@ def _is_free(rolling: Collection[str], uid: str, most: int) -> bool:
 
 
 def _is_rolling_out(observed: Observed, manifest: Object) -> bool:
-    """Whether a workload that is well would get pods of another template."""
+    """Whether a workload would get pods of another template, of a tenant that is served."""
     ref = ref_of(manifest)
     live = observed.objects.get(ref)
     if live is None or ref.kind not in ("Deployment", "StatefulSet"):
         return False
-    ready = readiness_of(ref.name, live)
-    is_well = ready.is_settled and ready.desired > 0
-    return is_well and not contains(live.value["spec"].get("template"), manifest["spec"]["template"])
+    if not readiness_of(ref.name, live).desired or _is_away(observed):
+        return False
+    return not contains(live.value["spec"].get("template"), manifest["spec"]["template"])
+
+
+def _is_away(observed: Observed) -> bool:
+    """Whether the control plane has never served, or not for a while."""
+    status = observed.virtual_cluster.status
+    for each in status.conditions:
+        if each.type == ConditionType.CONTROL_PLANE_AVAILABLE and each.status != "True":
+            return observed.now_s - (time_of(each.last_transition_time) or 0.0) >= REPAIR_S
+    return not status.cluster_version
 
 
 def _held(name: str, most: int) -> Finding:

@@ -13,6 +13,8 @@ import pytest
 from tenancy import keys
 from tenant_operator.core.observed import Observed, ProbeResult
 from tenant_operator.core.plan import TenantPlan
+from tenant_operator.core.rollouts import REPAIR_S
+from tenant_operator.core.status import status_after, status_patch
 from tenant_operator.core.steps import Apply
 from tenant_operator.core.tenant import plan
 from tenant_operator.model.objects import Object, Ref
@@ -66,6 +68,13 @@ class RollingWorld(FakeWorld):
             self.probes["nodes"] = ProbeResult(is_ok=False, at=self.now_s, detail="silent")
         return found
 
+    def finish_status(self, made: TenantPlan) -> None:
+        """Write the status, while pods stay as they are."""
+        observed = self.observed()
+        patch = status_patch(observed.virtual_cluster, status_after(observed, made, ()))
+        if patch is not None:
+            self.cluster["status"] |= patch["status"]
+
     def run_for(self, plans: int) -> None:
         """A plan each second."""
         for _ in range(plans):
@@ -107,6 +116,7 @@ def with_version(world: RollingWorld) -> None:
     world.cluster["spec"]["clusterVersionName"] = "v1.35"
 
 
+COMPONENTS = {"etcd": "etcd", "apiserver": "apiServer", "controller-manager": "controllerManager"}
 CHANGES = {
     "image of etcd": with_image("etcd"),
     "image of the API server": with_image("apiServer"),
@@ -228,11 +238,17 @@ def lose(name: str) -> Callable[[RollingWorld], None]:
     return act
 
 
+def down(world: RollingWorld, name: str) -> None:
+    world.workload(name)["status"]["readyReplicas"] = 0
+    made_plan = world.plan()
+    world.finish_status(made_plan)
+
+
 def crash(name: str) -> Callable[[RollingWorld], None]:
     def act(world: RollingWorld) -> None:
-        world.workload(name)["status"]["readyReplicas"] = 0
-        component = {"etcd": "etcd", "apiserver": "apiServer", "controller-manager": "controllerManager"}
-        with_image(component[name])(world)
+        down(world, name)
+        world.now_s += REPAIR_S
+        with_image(COMPONENTS[name])(world)
 
     return act
 
@@ -264,6 +280,22 @@ def test_no_repair_and_no_start_is_held(act: Callable[[RollingWorld], None]) -> 
     world.run()
     assert world.since() is None
     assert (world.condition("UpToDate")[0], world.condition("Ready")[0]) == ("True", "True")
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_pods_that_are_late_are_no_repair(name: str) -> None:
+    """On nodes with too much to do, all tenants would be changed at once."""
+    world = made()
+    world.others = FULL
+    before = templates(world)
+    down(world, name)
+    with_image(COMPONENTS[name])(world)
+    world.now_s += REPAIR_S - 1
+    found = world.plan()
+    assert found.waits_for_place
+    for step in found.steps:
+        world.carry_out(step)
+    assert templates(world) == before
 
 
 def test_creation_is_not_held() -> None:
