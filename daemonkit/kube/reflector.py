@@ -29,6 +29,7 @@ from daemonkit.kube.client import (
 from daemonkit.kube.freshness import Failure
 from daemonkit.kube.object_limits import limits_of
 from daemonkit.kube.page_requests import PageRequests, Spawn
+from daemonkit.kube.paged_store import PagedStore
 from daemonkit.kube.reflector_log import FailureLog, OversizedObjectLog, failure_of
 from daemonkit.kube.reflector_policy import (
     SHORT_WATCH_S,
@@ -105,6 +106,7 @@ class Reflector(Generic[T]):
     - `kept`: a Struct of the fields to keep of objects that do not decode, or are too large.
     - `budget`: what the objects of the server may take in all. A list or watch that brings more is
       refused, and tried again later; what is held stays.
+    - `store`: holds the objects in the place of a `Store`, and takes a list by its pages.
     - `may_be_absent`: the resource need not be installed. A server that has never had it answers 404, which
       counts as synced and empty, and is asked again. (Since Kubernetes 1.23 a starting server answers 503 for
       resources that it may serve later: k8s.io/apiserver, util/notfoundhandler.) A later 404 removes nothing.
@@ -129,6 +131,7 @@ class Reflector(Generic[T]):
         transform: Callable[[T], T] | None = None,
         kept: type[msgspec.Struct] | None = None,
         budget: ByteBudget[T] | None = None,
+        store: PagedStore[T] | None = None,
         may_be_absent: bool = False,
         delivers_parts: bool = False,
         on_change: Callable[[Sequence[Change[T]]], None] | None = None,
@@ -155,7 +158,8 @@ class Reflector(Generic[T]):
         self._clock = clock
         self._rng = rng
         self._decoder = EventDecoder(kind, transform, limits_of(resource), kept)
-        self._store: Store[T] = Store(None if budget is None else budget.size_of)
+        self._pages = store
+        self._store: Store[T] = store or Store(None if budget is None else budget.size_of)
         self.objects: Mapping[Key, T] = self._store.objects
         """The live objects, read only. Take a copy before the next await."""
         self.decode_failures: Mapping[Key, DecodeFailed] = self._store.decode_failures
@@ -405,6 +409,8 @@ class Reflector(Generic[T]):
                 part.note_page(listed.most_bytes)
             page = await in_steps(listed.cut())
             metadata = page.metadata
+            if self._pages is not None and not version:
+                self._pages.begin_list(metadata.resource_version)
             version = version or metadata.resource_version
             if metadata.continue_:
                 if is_paged and 2 * len(body) < PAGE_BYTES:
@@ -418,6 +424,9 @@ class Reflector(Generic[T]):
             if part is not None:
                 part.note_page(len(body) + list_page.ITEM_BYTES * len(page.items))
             size_bytes = await self._items(page, items, filtered)
+            if self._pages is not None:
+                self._deliver(self._pages.take_page(items), is_due=False)
+                items.clear()
             # Each item is a view of the body.
             del page, listed, body
             if part is not None:

@@ -187,7 +187,7 @@ class Store(Generic[T]):
                     failures.pop(key, None)
             else:
                 key = key_of(item.metadata)
-                failures[key] = _decode_failed(item)
+                failures[key] = decode_failed(item)
                 objects.pop(key, None)
             if count % _PIECE == 0:
                 yield
@@ -202,7 +202,7 @@ class Store(Generic[T]):
             if is_first:
                 changes.append(Added(key, value))
             else:
-                changes += _difference(key, self._objects.get(key), value)
+                changes += difference(key, self._objects.get(key), value)
             if count % _PIECE == 0:
                 yield
         changes += [each for key, each in failures.items() if self._decode_failures.get(key) != each]
@@ -243,7 +243,7 @@ class Store(Generic[T]):
             case Put(value):
                 self._advance(value.metadata.resource_version)
                 key = key_of(value.metadata)
-                return _difference(key, self._put(key, value), value)
+                return difference(key, self._put(key, value), value)
             case Removed(metadata):
                 self._advance(metadata.resource_version)
                 key = key_of(metadata)
@@ -252,7 +252,7 @@ class Store(Generic[T]):
                 return self._drop(key)
             case Undecodable(metadata):
                 self._advance(metadata.resource_version)
-                key, failure = key_of(metadata), _decode_failed(event)
+                key, failure = key_of(metadata), decode_failed(event)
                 if self._decode_failures.get(key) == failure:
                     return []  # writing such an object again and again causes no work
                 self._put_failure(key, failure)
@@ -308,14 +308,16 @@ class Store(Generic[T]):
             raise RegressedError(self._version, version)
 
 
-def _decode_failed(item: Undecodable) -> DecodeFailed:
+def decode_failed(item: Undecodable) -> DecodeFailed:
+    """What is held in the place of such an object."""
     metadata = item.metadata
     return DecodeFailed(
         key_of(metadata), item.reason, metadata.uid, item.is_too_large, item.kept, item.size_bytes
     )
 
 
-def _difference(key: Key, old: T | None, new: T) -> list[Change[T]]:
+def difference(key: Key, old: T | None, new: T) -> list[Change[T]]:
+    """The changes by an object that takes the place of another, or of none."""
     if old is None:
         return [Added(key, new)]
     if old.metadata.uid != new.metadata.uid:
