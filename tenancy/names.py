@@ -29,7 +29,7 @@ _SUBDOMAIN = re.compile(SUBDOMAIN_PATTERN)
 # string: enough to keep separators, blanks and control characters out.
 _UID = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9._]{0,126}[A-Za-z0-9])?")
 
-_HASHED_PREFIX_CHARS = 57
+HASHED_PREFIX_CHARS = 57
 _HASH_CHARS = 5
 _KEY_HASH_CHARS = 6
 
@@ -100,7 +100,7 @@ def super_namespace(key: str, tenant_namespace: str) -> str | Refused:
         return Refused(f"namespace {tenant_namespace[:80]!r} is not a DNS label")
     joined = f"{key}-{tenant_namespace}"
     if len(joined) > LABEL_MAX_CHARS:
-        joined = f"{joined[:_HASHED_PREFIX_CHARS]}-{_sha256_hex(joined)[:_HASH_CHARS]}"
+        joined = f"{joined[:HASHED_PREFIX_CHARS]}-{_sha256_hex(joined)[:_HASH_CHARS]}"
     if joined in PROTECTED_NAMESPACES:
         return Refused(f"{joined} is a namespace of the super cluster itself")
     return joined
@@ -116,7 +116,7 @@ def overlaps(key: str, other: str) -> bool:
         key == other
         or key.startswith(f"{other}-")
         or other.startswith(f"{key}-")
-        or (len(key) >= _HASHED_PREFIX_CHARS and _cut(key) == _cut(other))
+        or (len(key) >= HASHED_PREFIX_CHARS and _cut(key) == _cut(other))
     )
 
 
@@ -126,7 +126,7 @@ def overlapping(keys: Iterable[str]) -> frozenset[str]:
     found = {key for key in all_keys if not all_keys.isdisjoint(_prefixes(key))}
     first: dict[str, str] = {}
     for key in sorted(all_keys, key=lambda each: (len(each), each)):
-        if len(key) >= _HASHED_PREFIX_CHARS and first.setdefault(_cut(key), key) != key:
+        if len(key) >= HASHED_PREFIX_CHARS and first.setdefault(_cut(key), key) != key:
             found.add(key)
     return frozenset(found)
 
@@ -145,7 +145,7 @@ def _prefixes(text: str) -> Iterator[str]:
 
 
 def _cut(key: str) -> str:
-    return key[:_HASHED_PREFIX_CHARS]
+    return key[:HASHED_PREFIX_CHARS]
 
 
 def _sha256_hex(text: str) -> str:

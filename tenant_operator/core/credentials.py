@@ -23,14 +23,7 @@ from tenant_operator.model.objects import Object, Ref, ref_of
 from tenant_operator.model.virtual_cluster import RotationStatus
 from tenant_operator.pki import catalog
 from tenant_operator.pki.catalog import LeafSpec
-from tenant_operator.pki.facts import (
-    CertificateFacts,
-    SecretFacts,
-    bundle_of,
-    data_digest,
-    digest_of,
-    secret_facts,
-)
+from tenant_operator.pki.facts import CertificateFacts, SecretFacts, bundle_of, data_digest, digest_of
 from tenant_operator.pki.plan import (
     ALL_CERTIFICATES,
     KEY_SECRETS,
@@ -89,11 +82,7 @@ def settle(
         if (live := observed.live("Secret", key, spec.secret)) is not None and "tls.crt" in live.certificates
     }
     cluster = found.get(names.CLUSTER_CA)
-    secrets = {
-        ref: secret_facts(live.metadata.annotations, live.digests, live.certificates)
-        for ref, live in observed.objects.items()
-        if ref.kind == "Secret"
-    }
+    secrets = {ref: live.secret for ref, live in observed.objects.items() if ref.kind == "Secret"}
     scope = rotations.RotationScope(observed, control_plane, settings, files)
     asked = scope.answers()
     inputs = PkiInputs(
@@ -268,12 +257,6 @@ def _registered(live: LiveObject) -> list[str]:
         return []
 
 
-def _certificate(live: LiveObject) -> CertificateFacts | None:
-    """Facts of the certificate that a Secret is for."""
-    found = {key: value for key, value in live.certificates.items() if key == "tls.crt"}
-    return secret_facts({}, {}, found).certificate
-
-
 def digests(observed: Observed, control_plane: ControlPlane) -> dict[str, str]:
     """Digests of what pods mount: of a Secret by its name, of a ConfigMap's values by `NAME/KEY`.
 
@@ -286,7 +269,7 @@ def digests(observed: Observed, control_plane: ControlPlane) -> dict[str, str]:
             continue
         if ref.kind == "Secret":
             found[ref.name] = data_digest(live.digests)
-            if (facts := _certificate(live)) is not None:
+            if (facts := live.secret.certificate) is not None:
                 found[f"{ref.name}/{names.ISSUER}"] = facts.authority_key_id
             if ref.name == names.ETCD_CA:
                 loaded = digest_of(_loaded(live))

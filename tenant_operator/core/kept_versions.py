@@ -80,7 +80,7 @@ def resolve(observed: Observed, settings: Settings, kept: KeptVersions) -> Resol
         if isinstance(running, SpecProblem):
             return problem
         found = running
-    made = control_plane_of(cluster, found, settings, observed.all_clusters)
+    made = control_plane_of(cluster, found, settings, observed.overlapping_clusters)
     if isinstance(made, SpecProblem) and kept.size_class:
         problem = problem or made
         spec = msgspec.structs.replace(cluster.spec, class_=kept.size_class)

@@ -40,25 +40,24 @@ class ProbeResult(msgspec.Struct, frozen=True):
     repeats: int = 0
 
 
-def own_objects(virtual_cluster: VirtualCluster, labelled: Mapping[Ref, LiveObject]) -> dict[Ref, LiveObject]:
-    """Those of the objects with the label of its UID that the operator makes: in its root namespace, and its
-    administrator's kubeconfig.
+def is_own(virtual_cluster: VirtualCluster, ref: Ref) -> bool:
+    """Whether an object with the label of its UID is one that the operator makes: in its root namespace, or
+    its administrator's kubeconfig.
 
     Others can label objects of theirs, too: one that may not be removed would end each plan.
     """
-    meta, key = virtual_cluster.metadata, virtual_cluster.key
-    kubeconfig = Ref("Secret", meta.namespace, names.tenant_kubeconfig(meta.name))
-    return {
-        ref: live for ref, live in labelled.items() if (ref.namespace or ref.name) == key or ref == kubeconfig
-    }
+    meta = virtual_cluster.metadata
+    if (ref.namespace or ref.name) == virtual_cluster.key:
+        return True
+    return ref == ("Secret", meta.namespace, names.tenant_kubeconfig(meta.name))
 
 
 class Observed(msgspec.Struct, frozen=True):
-    """`objects` are its own (`own_objects`), by kind, namespace and name.
+    """`objects` are its own (`is_own`), by kind, namespace and name.
 
     `source_objects` are those of the VirtualCluster whose backup it begins with.
     `defaults` are the ConfigMaps of the operator's namespace, as manifests, by their names.
-    `all_clusters` are of all tenants, it too: no other key may overlap its own.
+    `overlapping_clusters` are those whose cluster keys overlap its own, it too.
     `node_addresses` are those at which node ports are reached.
     `rolling` are the UIDs of the VirtualClusters whose pods are being replaced, `starting` of those whose
     control planes start.
@@ -71,7 +70,7 @@ class Observed(msgspec.Struct, frozen=True):
     probes: Mapping[str, ProbeResult] = {}
     failures: tuple[Failed, ...] = ()
     defaults: Mapping[str, tuple[ManifestFile, ...]] = {}
-    all_clusters: Iterable[VirtualCluster] = ()
+    overlapping_clusters: Iterable[VirtualCluster] = ()
     source_objects: Mapping[Ref, LiveObject] = {}
     node_addresses: tuple[str, ...] = ()
     rolling: Collection[str] = ()

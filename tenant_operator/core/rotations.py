@@ -15,7 +15,7 @@ from tenant_operator.model import names
 from tenant_operator.model.control_plane import ControlPlane
 from tenant_operator.model.objects import Ref
 from tenant_operator.model.virtual_cluster import RotationStatus
-from tenant_operator.pki.facts import digest_of, secret_facts
+from tenant_operator.pki.facts import digest_of
 from tenant_operator.pki.plan import RotateSecret
 from tenant_operator.pki.rotation import (
     DROPPED,
@@ -175,7 +175,7 @@ def _issued(live: LiveObject | None) -> ConsumerAnswer | None:
     """By which key a Secret's certificate was signed."""
     if live is None:
         return None
-    found = secret_facts({}, {}, live.certificates).certificate
+    found = live.secret.certificate
     return None if found is None else ConsumerAnswer(uses=frozenset({found.authority_key_id}))
 
 

@@ -30,8 +30,8 @@ def shown(observed: Observed) -> dict[str, CertificateFacts]:
 def asked_after_s(observed: Observed, key: str) -> float:
     """How old an answer may get."""
     live = observed.live("Secret", key, names.API_SERVER_SERVING)
-    text = b"" if live is None else live.certificates.get("tls.crt", b"")
-    if not text:
+    facts = None if live is None else live.secret.certificate
+    if facts is None:
         return _DAY_S
-    newest = facts_of(text).spki_sha256
+    newest = facts.spki_sha256
     return _DAY_S if all(each.spki_sha256 == newest for each in shown(observed).values()) else _RENEWED_S

@@ -5,33 +5,47 @@ each.
 One watch of a kind serves all tenants. Nothing in a tenant is watched.
 """
 
+import asyncio
 import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from sys import intern
+from typing import TypeAlias
 
 import msgspec
 
 from daemonkit.kube.freshness import Failure
 from daemonkit.kube.reflector import Reflector, Transport
+from daemonkit.kube.reflector_policy import Timing
 from daemonkit.kube.resources import CONFIG_MAPS, NODES, VIRTUAL_CLUSTERS, Key
 from daemonkit.kube.store import Added, Change, Deleted, Modified
 from daemonkit.tasks import Tasks
 from tenancy import keys
-from tenant_operator.core.live import LiveMeta, LiveObject, parse_config_map, parse_object, parse_secret
+from tenant_operator.core.live import LiveMeta, LiveObject, parse_live
 from tenant_operator.defaults.desired import ManifestFile, config_map_files
+from tenant_operator.edge.tenant_objects import KindStore, TenantObjects
+from tenant_operator.model.cluster_keys import ClusterKeys
 from tenant_operator.model.cluster_version import ClusterVersion
 from tenant_operator.model.exposure import NodeAddresses, node_addresses
 from tenant_operator.model.objects import CLUSTER_VERSIONS, OPERATOR, RESOURCES, Ref
-from tenant_operator.model.virtual_cluster import VirtualCluster
+from tenant_operator.model.virtual_cluster import Condition, VirtualCluster
 
 SELECTOR = f"{keys.MANAGED_BY}={OPERATOR}"
 OWNED_KINDS = (
     *("Namespace", "Secret", "ConfigMap", "Service", "ServiceAccount", "Deployment", "StatefulSet", "Job"),
     *("NetworkPolicy", "PodDisruptionBudget", "PersistentVolumeClaim"),
 )
-_PARSERS: Mapping[str, Callable[[msgspec.Raw | bytes], LiveObject]] = {
-    "Secret": parse_secret,
-    "ConfigMap": parse_config_map,
-}
+# Objects of a page: each is decoded, and most of a Deployment is what the API server notes about its writers.
+_PAGE = Timing(page_size=25)
+
+
+_SHARED_STATUS = (
+    "phase",
+    "message",
+    "reason",
+    "cluster_version",
+    "previous_cluster_version",
+    "kubernetes_version",
+)
 
 
 class DefaultsConfigMap(msgspec.Struct, frozen=True):
@@ -51,26 +65,72 @@ def _parse_defaults(raw: msgspec.Raw | bytes) -> DefaultsConfigMap:
     return DefaultsConfigMap(found.metadata, config_map_files(found.metadata.name, found.data))
 
 
+def _shared(cluster: VirtualCluster) -> VirtualCluster:
+    """Without what others annotate, and with one copy of each text that VirtualClusters have in common."""
+    found = cluster.without_foreign_annotations
+    conditions = [Condition(*map(intern, msgspec.structs.astuple(each))) for each in found.status.conditions]
+    return msgspec.structs.replace(
+        found,
+        metadata=msgspec.structs.replace(
+            found.metadata,
+            namespace=intern(found.metadata.namespace),
+            finalizers=[intern(each) for each in found.metadata.finalizers],
+            labels={},
+        ),
+        spec=msgspec.structs.replace(
+            found.spec, cluster_version_name=intern(found.spec.cluster_version_name)
+        ),
+        status=msgspec.structs.replace(
+            found.status,
+            **{name: intern(getattr(found.status, name)) for name in _SHARED_STATUS},
+            conditions=conditions,
+        ),
+    )
+
+
+_AnyReflector: TypeAlias = (
+    Reflector[VirtualCluster]
+    | Reflector[ClusterVersion]
+    | Reflector[DefaultsConfigMap]
+    | Reflector[NodeAddresses]
+    | Reflector[LiveObject]
+)
+
+
+async def _run_behind(reflector: Reflector[LiveObject], known: asyncio.Event) -> None:
+    """Whose an object is shows by the VirtualClusters. And one kind after the other: each first list holds a
+    page."""
+    await known.wait()
+    await reflector.run()
+
+
 class SuperClusterCaches:
-    """`cluster_changed` is called with the VirtualCluster that changed, `owned_changed` with the UID of the
-    one that owns a changed object, and `versions_changed` after a change that concerns all: of a
-    ClusterVersion, a list of defaults, or nodes' addresses."""
+    """`cluster_changed` is called with the VirtualCluster that came or changed, `cluster_gone` with one that
+    is deleted and its UID, `owned_changed` with the UID of the one that owns a changed object, and
+    `versions_changed` after a change that concerns all: of a ClusterVersion, a list of defaults, or nodes'
+    addresses."""
 
     def __init__(
         self,
         client: Transport,
         cluster_changed: Callable[[Key], None],
+        cluster_gone: Callable[[Key, str], None],
         owned_changed: Callable[[str], None],
         versions_changed: Callable[[], None],
         namespace: str,
     ) -> None:
         self._cluster_changed = cluster_changed
+        self._cluster_gone = cluster_gone
+        self._cluster_keys = ClusterKeys()
+        self._keys: dict[str, Key] = {}
+        """Of VirtualClusters, by their UIDs."""
+        self._objects = TenantObjects(OWNED_KINDS, self._cluster_of)
         self._owned_changed = owned_changed
         self.clusters = Reflector(
             client,
             VIRTUAL_CLUSTERS,
             VirtualCluster,
-            transform=lambda each: each.without_foreign_annotations,
+            transform=_shared,
             on_change=self._clusters_changed,
         )
         self.versions = Reflector(
@@ -91,24 +151,17 @@ class SuperClusterCaches:
             kind: Reflector(
                 client,
                 RESOURCES[kind],
-                _PARSERS.get(kind, parse_object),
+                functools.partial(parse_live, kind),
                 label_selector=SELECTOR,
-                on_change=functools.partial(self._objects_changed, kind),
+                store=KindStore(self._objects, kind, at),
+                timing=_PAGE,
+                on_change=self._objects_changed,
             )
-            for kind in OWNED_KINDS
+            for at, kind in enumerate(OWNED_KINDS)
         }
-        self._by_owner: dict[str, dict[Ref, LiveObject]] = {}
 
     @property
-    def reflectors(
-        self,
-    ) -> Iterable[
-        Reflector[VirtualCluster]
-        | Reflector[ClusterVersion]
-        | Reflector[DefaultsConfigMap]
-        | Reflector[NodeAddresses]
-        | Reflector[LiveObject]
-    ]:
+    def reflectors(self) -> Iterable[_AnyReflector]:
         """All watches."""
         return (self.clusters, self.versions, self.defaults, self.nodes, *self._owned.values())
 
@@ -124,20 +177,56 @@ class SuperClusterCaches:
 
     def start(self, tasks: Tasks) -> None:
         """Watch until the tasks end."""
-        for each in self.reflectors:
+        for each in (self.clusters, self.versions, self.defaults, self.nodes):
             tasks.spawn(each.run(), each.name)
+        known: asyncio.Event = self.clusters.synced
+        for owned in self._owned.values():
+            tasks.spawn(_run_behind(owned, known), owned.name)
+            known = owned.synced
 
-    def of(self, uid: str) -> Mapping[Ref, LiveObject]:
-        """What was made for the VirtualCluster of this UID. Take a copy before the next await."""
-        return self._by_owner.get(uid, {})
+    def of(self, cluster: VirtualCluster) -> dict[Ref, LiveObject]:
+        """What was made for a VirtualCluster, unpacked anew."""
+        return self._objects.of(cluster)
 
-    def owners(self) -> Iterable[str]:
-        """The UIDs for which there are objects."""
-        return tuple(self._by_owner)
+    def left_of(self, uid: str) -> dict[Ref, LiveObject]:
+        """What was made for the VirtualCluster of this UID, which may be deleted."""
+        return self._objects.left_of(uid)
+
+    def get(self, ref: Ref) -> LiveObject | None:
+        """One owned object."""
+        return self._objects.get(ref)
+
+    def pack(self, cluster: VirtualCluster) -> None:
+        """Its objects are not expected to change for now."""
+        self._objects.pack(cluster)
+
+    def _cluster_of(self, uid: str) -> VirtualCluster | None:
+        key = self._keys.get(uid)
+        return None if key is None else self.clusters.objects.get(key)
+
+    def overlapping(self, cluster: VirtualCluster) -> Iterable[VirtualCluster]:
+        """Those whose cluster keys overlap its own; it too."""
+        if isinstance(cluster.key, str):
+            for key in self._cluster_keys.overlapping(cluster.key):
+                yield self.clusters.objects[key]
 
     def _clusters_changed(self, changes: Sequence[Change[VirtualCluster]]) -> None:
         for change in changes:
-            self._cluster_changed(change.key)
+            if isinstance(change, Modified | Deleted) and isinstance(change.old.key, str):
+                self._cluster_keys.remove(change.old.key, change.key)
+            if isinstance(change, Deleted):
+                self._keys.pop(change.old.metadata.uid, None)
+                self._objects.release(change.old)
+            if isinstance(change, Modified | Added):
+                self._keys[change.value.metadata.uid] = change.key
+                self._objects.claim(change.value)
+                if isinstance(change.value.key, str):
+                    self._cluster_keys.add(change.value.key, change.key)
+        for change in changes:
+            if isinstance(change, Deleted):
+                self._cluster_gone(change.key, change.old.metadata.uid)
+            else:
+                self._cluster_changed(change.key)
 
     def _nodes_changed(self) -> None:
         """Most changes of a Node are of its conditions, which concern nobody here."""
@@ -146,29 +235,12 @@ class SuperClusterCaches:
             self.node_addresses = found
             self._versions_changed()
 
-    def _objects_changed(self, kind: str, changes: Sequence[Change[LiveObject]]) -> None:
+    def _objects_changed(self, changes: Sequence[Change[LiveObject]]) -> None:
+        owners: dict[str, None] = {}
         for change in changes:
-            ref = Ref(kind, *change.key)
-            match change:
-                case Added(_, value):
-                    self._put(ref, value)
-                case Modified(_, old, value):
-                    if old.metadata.owner_uid != value.metadata.owner_uid:
-                        self._drop(ref, old)
-                    self._put(ref, value)
-                case Deleted(_, old):
-                    self._drop(ref, old)
-
-    def _put(self, ref: Ref, value: LiveObject) -> None:
-        uid = value.metadata.owner_uid
-        self._by_owner.setdefault(uid, {})[ref] = value
-        self._owned_changed(uid)
-
-    def _drop(self, ref: Ref, old: LiveObject) -> None:
-        uid = old.metadata.owner_uid
-        objects = self._by_owner.get(uid)
-        if objects is not None:
-            objects.pop(ref, None)
-            if not objects:
-                del self._by_owner[uid]
-        self._owned_changed(uid)
+            if isinstance(change, Modified | Deleted):
+                owners[change.old.metadata.owner_uid] = None
+            if isinstance(change, Modified | Added):
+                owners[change.value.metadata.owner_uid] = None
+        for uid in owners:
+            self._owned_changed(uid)

@@ -48,11 +48,11 @@ def control_plane_of(
     virtual_cluster: VirtualCluster,
     release: Release,
     settings: ClusterRanges,
-    all_clusters: Iterable[VirtualCluster] = (),
+    others: Iterable[VirtualCluster] = (),
 ) -> ControlPlane | SpecProblem:
     """The control plane that the VirtualCluster asks for, or the first problem of its spec.
 
-    `all_clusters` are of all tenants.
+    `others` are VirtualClusters whose cluster keys may overlap its own; it may be among them.
     """
     meta, spec = virtual_cluster.metadata, virtual_cluster.spec
     key = virtual_cluster.key
@@ -66,7 +66,7 @@ def control_plane_of(
             f"the cluster key {key} has {len(key)} characters, and {MAX_KEY_CHARS} leave room for namespaces",
             "use a shorter name or namespace",
         )
-    if not is_placed and _is_taken(virtual_cluster, key, all_clusters):
+    if not is_placed and _is_taken(virtual_cluster, key, others):
         return SpecProblem(
             "metadata.name",
             "ClusterKeyTaken",
@@ -91,7 +91,7 @@ def control_plane_of(
     )
 
 
-def _is_taken(virtual_cluster: VirtualCluster, key: str, all_clusters: Iterable[VirtualCluster]) -> bool:
+def _is_taken(virtual_cluster: VirtualCluster, key: str, others: Iterable[VirtualCluster]) -> bool:
     """Whether its key overlaps one that is in use, or that of a VirtualCluster which was there before it."""
 
     def order(each: VirtualCluster) -> tuple[bool, str, str]:
@@ -102,7 +102,7 @@ def _is_taken(virtual_cluster: VirtualCluster, key: str, all_clusters: Iterable[
         isinstance(other := each.key, str)
         and names.overlaps(key, other)
         and order(each) < order(virtual_cluster)
-        for each in all_clusters
+        for each in others
         if each.metadata.uid != virtual_cluster.metadata.uid
     )
 

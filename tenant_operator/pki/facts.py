@@ -13,7 +13,7 @@ import msgspec
 
 from tenancy import keys, x509
 
-_BEGIN, _END = b"-----BEGIN CERTIFICATE-----", b"-----END CERTIFICATE-----"
+BEGIN_CERTIFICATE, _END = b"-----BEGIN CERTIFICATE-----", b"-----END CERTIFICATE-----"
 
 
 class CertificateFacts(msgspec.Struct, frozen=True):
@@ -59,7 +59,7 @@ class SecretFacts(msgspec.Struct, frozen=True):
 
 def facts_of(certificate: bytes) -> CertificateFacts:
     """Facts of a certificate in DER, or of the first one in PEM. Raises ValueError."""
-    der = der_of(certificate) if certificate.startswith(_BEGIN) else certificate
+    der = der_of(certificate) if certificate.startswith(BEGIN_CERTIFICATE) else certificate
     begin, end = x509.validity(der)
     return CertificateFacts(
         begin,
@@ -101,7 +101,7 @@ def bundle_of(certificates: Iterable[bytes]) -> bytes:
 
 def der_of(pem: bytes) -> bytes:
     """The first certificate in a PEM file. Raises ValueError."""
-    body, end, _ = pem.removeprefix(_BEGIN).partition(_END)
+    body, end, _ = pem.removeprefix(BEGIN_CERTIFICATE).partition(_END)
     if not end:
         raise ValueError("a certificate is not closed")
     return base64.b64decode(b"".join(body.split()), validate=True)

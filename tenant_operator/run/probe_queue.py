@@ -4,7 +4,8 @@
 Those that have not answered several times wait for each other alone.
 """
 
-import asyncio
+import functools
+from collections import deque
 from collections.abc import Iterable
 from typing import Protocol
 
@@ -33,47 +34,79 @@ class ProbeRunner(Protocol):
     async def run(self, probe: TenantProbe) -> ProbeResult: ...
 
 
+class _Question(msgspec.Struct, frozen=True):
+    """`results` gets the answer."""
+
+    uid: str
+    key: Key
+    probe: TenantProbe
+    results: dict[str, ProbeResult]
+    is_failing: bool
+
+
 class ProbeQueue:
-    """`start` and `close` follow each other any number of times; in between `ask` may be called."""
+    """`start` and `close` follow each other any number of times; in between `ask` may be called.
+
+    A question that waits is no task yet: a start has two for each VirtualCluster.
+    """
 
     def __init__(self, prober: ProbeRunner, queue: ReconcileQueue) -> None:
         self._prober = prober
         self._queue = queue
         self._tasks = Tasks("probes")
         self._asked: set[tuple[str, str]] = set()
-        self._free = {is_failing: asyncio.Semaphore(AT_ONCE) for is_failing in (False, True)}
+        self._waiting: tuple[deque[_Question], deque[_Question]] = (deque(), deque())
+        self._running = [0, 0]
 
     def start(self) -> None:
         """Take questions from now on."""
         self._tasks = Tasks("probes")
-        self._free = {is_failing: asyncio.Semaphore(AT_ONCE) for is_failing in (False, True)}
+        self._running = [0, 0]
 
     async def close(self, timeout_s: float) -> None:
         """End what is asked."""
+        for each in self._waiting:
+            self._asked -= {(question.uid, question.probe.name) for question in each}
+            each.clear()
         await self._tasks.close(timeout_s)
 
     def ask(self, uid: str, key: Key, probes: Iterable[TenantProbe], results: dict[str, ProbeResult]) -> None:
         """Put the answers into `results`, and have the VirtualCluster planned again. What is being asked is
         not asked twice."""
         for probe in probes:
-            place = uid, probe.name
-            if place not in self._asked:
-                self._asked.add(place)
-                self._tasks.spawn(
-                    self._ask(key, probe, results),
-                    f"{probe.name} of {'/'.join(key)}",
-                    when_over=lambda place=place: self._asked.discard(place),  # type: ignore[misc]
-                )
+            if (uid, probe.name) not in self._asked:
+                self._asked.add((uid, probe.name))
+                before = results.get(probe.name)
+                is_failing = before is not None and before.failures >= FAILURES
+                self._waiting[is_failing].append(_Question(uid, key, probe, results, is_failing))
+                self._begin(is_failing=is_failing)
 
-    async def _ask(self, key: Key, probe: TenantProbe, results: dict[str, ProbeResult]) -> None:
+    def _begin(self, *, is_failing: bool) -> None:
+        """Ask the next ones, as many as may be asked at a time."""
+        waiting = self._waiting[is_failing]
+        while waiting and self._running[is_failing] < AT_ONCE:
+            question = waiting.popleft()
+            self._running[is_failing] += 1
+            self._tasks.spawn(
+                self._ask(question),
+                f"{question.probe.name} of {'/'.join(question.key)}",
+                when_over=functools.partial(self._over, question, self._running),
+            )
+
+    def _over(self, question: _Question, running: list[int]) -> None:
+        self._asked.discard((question.uid, question.probe.name))
+        running[question.is_failing] -= 1
+        self._begin(is_failing=question.is_failing)
+
+    async def _ask(self, question: _Question) -> None:
+        probe, results = question.probe, question.results
         before = results.get(probe.name)
-        async with self._free[before is not None and before.failures >= FAILURES]:
-            found = await self._prober.run(probe)
+        found = await self._prober.run(probe)
         is_same = before is not None and (before.is_ok, before.facts) == (found.is_ok, found.facts)
         failures = 0 if found.is_ok else 1 if before is None or not is_same else before.failures + 1
         repeats = 0 if before is None or not is_same else before.repeats + 1
         results[probe.name] = msgspec.structs.replace(found, failures=failures, repeats=repeats)
         if is_same:
-            self._queue.add_after(key, SAME_S)
+            self._queue.add_after(question.key, SAME_S)
         else:
-            self._queue.add_behind_backoff(key)
+            self._queue.add_behind_backoff(question.key)

@@ -9,7 +9,7 @@ from daemonkit import logs
 from daemonkit.kube.client import ApiError, UnreachableError
 from daemonkit.kube.resources import Key, is_older
 from tenancy import keys
-from tenant_operator.core.observed import Failed, Observed, ProbeResult, own_objects
+from tenant_operator.core.observed import Failed, Observed, ProbeResult
 from tenant_operator.core.plan import Settings, TenantPlan
 from tenant_operator.core.status import status_after, status_patch
 from tenant_operator.core.steps import SettleDefaults
@@ -97,17 +97,10 @@ class Reconciler:
             self._queue.add(state.key)
 
     def note_cluster(self, key: Key) -> None:
-        """A VirtualCluster changed, came or went."""
+        """A VirtualCluster came or changed."""
         cluster = self._caches.clusters.objects.get(key)
-        gone = [uid for uid, state in self.states.items() if state.key == key]
-        for uid in gone:
-            if cluster is None or cluster.metadata.uid != uid:
-                del self.states[uid]
-                self.rolling.forget(uid)
-                self.starting.forget(uid)
         if cluster is None:
-            self._queue.forget(key)
-            return
+            return  # it went with the same batch of changes
         uid = cluster.metadata.uid
         state = self.states.setdefault(uid, ReconcileState(uid, key))
         self._note_place(state)
@@ -117,6 +110,14 @@ class Reconciler:
         else:
             state.counted = counted
             self._queue.add(key)
+
+    def note_gone(self, key: Key, uid: str) -> None:
+        """The VirtualCluster of this UID is deleted; another one may have its name already."""
+        if self.states.pop(uid, None) is not None:
+            self.rolling.forget(uid)
+            self.starting.forget(uid)
+        if key not in self._caches.clusters.objects:
+            self._queue.forget(key)
 
     def forget_all(self) -> None:
         """Another replica leads from now on: what is known of probes and writes gets old."""
@@ -137,7 +138,7 @@ class Reconciler:
         cluster = self._caches.clusters.objects.get(state.key)
         since = ""
         if cluster is not None and isinstance(cluster.key, str) and not cluster.metadata.deletion_timestamp:
-            root = self._caches.of(state.uid).get(Ref("Namespace", "", cluster.key))
+            root = self._caches.get(Ref("Namespace", "", cluster.key))
             since = "" if root is None else root.metadata.annotations.get(keys.ROLLING_SINCE, "")
         self.rolling.note(state.uid, since)
 
@@ -157,6 +158,8 @@ class Reconciler:
             state.is_busy = False
             self.rolling.offer()
             self.starting.offer()
+            if not state.unseen:
+                self._caches.pack(cluster)
 
     async def _reconcile(self, key: Key, cluster: VirtualCluster, state: ReconcileState) -> bool:
         observed = self._observed(cluster, state)
@@ -229,13 +232,13 @@ class Reconciler:
         return Observed(
             cluster,
             {each.metadata.name: each for each in self._caches.versions.objects.values()},
-            own_objects(cluster, self._caches.of(cluster.metadata.uid)),
+            self._caches.of(cluster),
             self._outside.wall(),
             dict(state.probes),
             state.failures,
             {each.metadata.name: each.files for each in self._caches.defaults.objects.values()},
-            self._caches.clusters.objects.values(),
-            {} if source is None else dict(self._caches.of(source.uid)),
+            tuple(self._caches.overlapping(cluster)),
+            {} if source is None else self._caches.left_of(source.uid),
             self._caches.node_addresses,
             self.rolling,
             self.starting,
@@ -250,7 +253,7 @@ class Reconciler:
 
     def _forget_seen(self, state: ReconcileState) -> None:
         for ref, version in list(state.unseen.items()):
-            live = self._caches.of(state.uid).get(ref)
+            live = self._caches.get(ref)
             if live is not None and not is_older(live.metadata.resource_version, version):
                 del state.unseen[ref]
 

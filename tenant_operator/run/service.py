@@ -63,6 +63,7 @@ class OperatorService:
         self._caches = SuperClusterCaches(
             self._client,
             self._cluster_changed,
+            self._cluster_gone,
             self._owned_changed,
             self._add_all,
             config.namespace,
@@ -208,6 +209,9 @@ class OperatorService:
 
     def _cluster_changed(self, key: Key) -> None:
         self._reconciler.note_cluster(key)
+
+    def _cluster_gone(self, key: Key, uid: str) -> None:
+        self._reconciler.note_gone(key, uid)
 
     def _owned_changed(self, uid: str) -> None:
         self._reconciler.note_owned(uid)

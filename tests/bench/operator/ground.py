@@ -60,6 +60,10 @@ class Ground:
         self._authority = Authority.create("super-cluster")
         self._tasks = Tasks("fake super cluster")
         self._tenants: dict[str, InProcessClient] = {}
+        # A thousand are not looked at after each write.
+        self._unsettled: list[str] = []
+        self._unattached: dict[str, None] = {}
+        self._is_attaching = False
         self._health = InProcessClient(Cluster(Storage()))
         self.server = FakeApiserver(
             authority=self._authority,
@@ -104,13 +108,16 @@ class Ground:
         processor time of both sides."""
         began_s = time.process_time()
         for number in range(len(self.clusters()), count):
+            name = f"tenant-{number:04}"
             value = {
                 "kind": "VirtualCluster",
                 "apiVersion": "tenancy.x-k8s.io/v1alpha1",
-                "metadata": {"name": f"tenant-{number:04}", "namespace": NAMESPACE},
+                "metadata": {"name": name, "namespace": NAMESPACE},
                 "spec": {"clusterVersionName": "v1.34"},
             }
             self.server.cluster.create(VIRTUAL_CLUSTERS, value)
+            self._unsettled.append(name)
+            self._unattached[name] = None
         outside = OperatorSurroundings(
             open_super=lambda *_: InProcessClient(self.server.cluster), open_tenant=self._open_tenant
         )
@@ -133,7 +140,17 @@ class Ground:
         self.server.storage.replace(VIRTUAL_CLUSTERS, found)
 
     def _are_settled(self) -> bool:
-        return all(_is_ready(each) and self._has_defaults(each) for each in self.clusters())
+        while self._unsettled:
+            found = self._peek(self._unsettled[-1])
+            if not (_is_ready(found) and self._has_defaults(found)):
+                return False
+            self._unsettled.pop()
+        return True
+
+    def _peek(self, name: str) -> Object:
+        found = self.server.storage.peek(VIRTUAL_CLUSTERS, NAMESPACE, name)
+        assert found is not None
+        return found
 
     def _has_defaults(self, cluster: Object) -> bool:
         key = cluster["status"]["clusterNamespace"]
@@ -142,17 +159,21 @@ class Ground:
 
     def _note(self, resource: object) -> None:
         """In vc-syncer's place: the super namespace `default` of each tenant that is served."""
-        if resource in (None, VIRTUAL_CLUSTERS):
+        if resource in (None, VIRTUAL_CLUSTERS) and not self._is_attaching:
+            self._is_attaching = True
             asyncio.get_running_loop().call_soon(self._attach)
 
     def _attach(self) -> None:
         storage = self.server.storage
-        for cluster in self.clusters():
+        self._is_attaching = False
+        for each in list(self._unattached):
+            cluster = self._peek(each)
             status, metadata = cluster.get("status") or {}, cluster["metadata"]
             key = status.get("clusterNamespace", "")
             name = tenancy_names.super_namespace(key, "default") if key else ""
             if status.get("phase") != "Running" or not isinstance(name, str):
                 continue
+            del self._unattached[each]
             if not storage.has(NAMESPACES, "", name):
                 annotations = {keys.CLUSTER: key, keys.NAMESPACE: "default", keys.VC_UID: metadata["uid"]}
                 value = {"metadata": {"name": name, "annotations": annotations}}

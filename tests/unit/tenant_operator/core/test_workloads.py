@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from tenant_operator.core.live import parse_object
+from tenant_operator.core.live import parse_live
 from tenant_operator.core.workloads import Readiness, readiness_of
 
 
@@ -17,7 +17,7 @@ def readiness(desired: int, generation: int = 2, **status: int) -> Readiness:
         "spec": {"replicas": desired},
         "status": status,
     }
-    return readiness_of("apiserver", parse_object(json.dumps(value).encode()))
+    return readiness_of("apiserver", parse_live("StatefulSet", json.dumps(value).encode()))
 
 
 @pytest.mark.parametrize(
@@ -49,6 +49,6 @@ def test_store_needs_its_majority() -> None:
             "spec": {"replicas": 3},
             "status": {"readyReplicas": ready, "observedGeneration": 1},
         }
-        return readiness_of("etcd", parse_object(json.dumps(value).encode()))
+        return readiness_of("etcd", parse_live("StatefulSet", json.dumps(value).encode()))
 
     assert [store(ready).is_available for ready in range(4)] == [False, False, True, True]

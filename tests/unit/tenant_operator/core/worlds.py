@@ -14,10 +14,8 @@ from typing import Any
 import msgspec
 
 from tenancy import keys
-from tenant_operator.core import live as parsing
 from tenant_operator.core import rotations
-from tenant_operator.core.live import LiveObject
-from tenant_operator.core.observed import Observed, ProbeResult, own_objects
+from tenant_operator.core.observed import Observed, ProbeResult, is_own
 from tenant_operator.core.plan import Settings, TenantPlan
 from tenant_operator.core.probes import (
     JobLogProbe,
@@ -54,10 +52,11 @@ from tenant_operator.model.cluster_version import ClusterVersion
 from tenant_operator.model.objects import Object, Ref, ref_of
 from tenant_operator.model.virtual_cluster import VirtualCluster
 from tenant_operator.pki import issuing, rotating
-from tenant_operator.pki.facts import SecretFacts, secret_facts
+from tenant_operator.pki.facts import SecretFacts
 from tenant_operator.pki.plan import RotateSecret
 from tenant_operator.pki.rotation import PLANS, Asked, Consumer, ConsumerAnswer, RotationStep
 from tenant_operator.provisioners.imported.adoption import kubeconfig_copy
+from tests.unit.tenant_operator.core.kept_fields import kept, kept_all, whole_all
 
 NOW = 1_800_000_000.0
 SETTINGS = Settings(vn_agent_authority_pem=b"-----BEGIN CERTIFICATE-----\nagent\n-----END CERTIFICATE-----\n")
@@ -99,25 +98,28 @@ class FakeWorld:
     starting: Collection[str] = ()
     _versions: Any = field(default_factory=lambda: itertools.count(100))
 
-    def observed(self) -> Observed:
-        """What the operator sees."""
+    def observed(self, *, is_whole: bool = False) -> Observed:
+        """What the operator sees; `is_whole`: of objects all that the API server has."""
+        seen = whole_all if is_whole else kept_all
         versions = [msgspec.convert(each, ClusterVersion) for each in (self.version, *self.more_versions)]
         cluster = msgspec.convert(self.cluster, VirtualCluster)
         return Observed(
             cluster,
             {each.metadata.name: each for each in versions},
-            own_objects(cluster, {ref: _live(ref, value) for ref, value in self.objects.items()}),
+            {ref: live for ref, live in seen(self.objects).items() if is_own(cluster, ref)},
             self.now_s,
             dict(self.probes),
             defaults=self.defaults,
-            source_objects={ref: _live(ref, value) for ref, value in self.source_objects.items()},
+            source_objects=seen(self.source_objects),
             node_addresses=self.node_addresses,
             starting=self.starting,
         )
 
     def plan(self) -> TenantPlan:
         """The next plan."""
-        return plan(self.observed(), self.settings)
+        made = plan(self.observed(), self.settings)
+        assert made == plan(self.observed(is_whole=True), self.settings)
+        return made
 
     def run(self, most: int = 50) -> int:
         """Reconcile until nothing is to be done; returns the number of steps."""
@@ -190,7 +192,7 @@ class FakeWorld:
     def report_credential(self) -> bool:
         """As vc-syncer does. Returns whether it is another one than before."""
         key = self.cluster["status"]["clusterNamespace"]
-        live = _live(found := Ref("Secret", key, names.SYNCER_CLIENT), self.objects[found])
+        live = kept(found := Ref("Secret", key, names.SYNCER_CLIENT), self.objects[found])
         condition = {
             "reason": keys.CREDENTIAL_IN_USE,
             "status": "True",
@@ -413,13 +415,5 @@ def virtual_cluster(name: str = "acme", **spec: Any) -> Object:
     return {"metadata": metadata, "spec": {"clusterVersionName": "v1.34"} | spec}
 
 
-def _live(ref: Ref, value: Object) -> LiveObject:
-    raw = json.dumps(value).encode()
-    if ref.kind == "Secret":
-        return parsing.parse_secret(raw)
-    return parsing.parse_config_map(raw) if ref.kind == "ConfigMap" else parsing.parse_object(raw)
-
-
 def _facts(secret: Object) -> SecretFacts:
-    live = parsing.parse_secret(json.dumps(secret).encode())
-    return secret_facts(live.metadata.annotations, live.digests, live.certificates)
+    return kept(ref_of(secret), secret).secret

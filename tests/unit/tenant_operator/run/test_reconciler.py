@@ -19,6 +19,7 @@ from daemonkit.kube.kubeconfig import Access
 from daemonkit.kube.resources import Key, Status
 from daemonkit.tasks import Tasks
 from tenancy import keys
+from tenant_operator.core.live import LiveObject
 from tenant_operator.core.observed import ProbeResult
 from tenant_operator.core.plan import Settings
 from tenant_operator.core.steps import Apply, SettleDefaults
@@ -36,6 +37,7 @@ from tenant_operator.run.queue import ReconcileQueue
 from tenant_operator.run.reconciler import LONGEST_START_S, MAX_IN_TENANTS, OTHERS_S, Reconciler
 from tests.unit.fake_clock import FakeClock
 from tests.unit.tenant_operator.core import worlds
+from tests.unit.tenant_operator.core.kept_fields import kept
 from tests.unit.tenant_operator.core.worlds import FakeWorld, virtual_cluster
 
 pytestmark = pytest.mark.asyncio
@@ -64,9 +66,19 @@ class FakeSuper:
     def clusters(self) -> SimpleNamespace:
         return SimpleNamespace(objects={ACME: msgspec.convert(self.world.cluster, VirtualCluster)})
 
-    def of(self, uid: str) -> dict[Ref, Any]:
-        assert uid == self.world.cluster["metadata"]["uid"]
+    def overlapping(self, cluster: VirtualCluster) -> tuple[VirtualCluster, ...]:
+        return (cluster,)
+
+    def of(self, cluster: VirtualCluster) -> dict[Ref, Any]:
+        assert cluster.metadata.uid == self.world.cluster["metadata"]["uid"]
         return dict(self.world.observed().objects)
+
+    def get(self, ref: Ref) -> LiveObject | None:
+        found = self.world.objects.get(ref)
+        return None if found is None else kept(ref, found)
+
+    def pack(self, cluster: VirtualCluster) -> None:
+        pass
 
     async def apply(self, manifest: Object) -> Object:
         ref = ref_of(manifest)
@@ -308,3 +320,12 @@ async def test_place_to_start_ends(*, is_mended: bool) -> None:
     place.clock.now = 1.0 if is_mended else LONGEST_START_S
     await place.work()
     assert set(starting) == set()
+
+
+async def test_a_deleted_virtual_cluster_is_forgotten_alone() -> None:
+    place = ReconcilePlace()
+    uid = place.world.cluster["metadata"]["uid"]
+    place.reconciler.note_gone(ACME, "of another one with its name")
+    assert list(place.reconciler.states) == [uid]
+    place.reconciler.note_gone(ACME, uid)
+    assert not place.reconciler.states
