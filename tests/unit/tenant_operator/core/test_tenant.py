@@ -396,6 +396,8 @@ def test_a_namespace_is_kept_before_its_tenant_is_gone() -> None:
     assert world.objects[Ref("Namespace", "", key)]["metadata"]["annotations"][keys.RETAINED] == "true"
 
 
+@pytest.mark.parametrize("ids", [None, "", ",old"])
+@pytest.mark.parametrize("name", ["encryption-config", "service-account-keys"])
 def test_keys_without_their_ids_are_not_replaced(name: str, ids: str | None) -> None:
     """Another key of encryption would make all Secrets of the tenant unreadable."""
     world = made()
