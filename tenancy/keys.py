@@ -135,6 +135,11 @@ TENANT_KUBECONFIG_KEY = "value"
 BACKUP_LOCATION = "vcnode.io/backup-location"
 RESTORE_TOKEN = "vcnode.io/restore-token"  # noqa: S105 - an annotation's key, not a secret
 
+# Annotations on the Secret with a tenant's credential for a shared PostgreSQL: where its database is, and,
+# once that is made, how many connections it has.
+DATABASE = "vcnode.io/database"
+DATABASE_CONNECTIONS = "vcnode.io/database-connections"
+
 # Annotation on the Jobs that make room in a store: what it was like when they were made.
 STORE_STATE = "vcnode.io/store-state"
 

@@ -20,6 +20,7 @@ FAILURE_CAUSES = (
     "server",
     "refused",
     "tenant",
+    "database",
 )
 # An API server may put words of its own into a reason.
 MAX_REASONS = 40

@@ -45,7 +45,10 @@ def control_plane_available(
     if not first.desired and waits_for:
         return fails(type_, "Waiting", waits_for)
     remedy = "change that" if first.problem else "look at its pods"
-    return fails(type_, "WorkloadNotReady", f"{first.sentence}; {remedy} in namespace {control_plane.key}")
+    shared = "" if control_plane.has_own_store else control_plane.release.datastore.secret_name
+    store = f", and whether the datastore of Secret {shared} answers" if shared else ""
+    where = f"in namespace {control_plane.key}{store}"
+    return fails(type_, "WorkloadNotReady", f"{first.sentence}; {remedy} {where}")
 
 
 NOT_ASKED = "NotAsked"

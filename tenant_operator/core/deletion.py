@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from tenancy import keys
 from tenancy import names as tenancy_names
-from tenant_operator.core import availability
+from tenant_operator.core import availability, databases
 from tenant_operator.core.conditions import ConditionType, fails
 from tenant_operator.core.observed import Observed
 from tenant_operator.core.plan import PlanBuilder, TenantPlan
@@ -42,7 +42,8 @@ def deletion(observed: Observed) -> TenantPlan:
         message = f"waiting for the list of its super namespaces{detail}"
     else:
         _list(builder, observed, probe)
-        step = rules.next_step(_facts(observed, namespaces.facts), observed.now_s)
+        facts = _facts(observed, namespaces.facts, cluster.key)
+        step = rules.next_step(facts, observed.now_s)
         kept = _keep_claims(observed, cluster.key) if cluster.spec.volumes == "Retain" else []
         builder.steps += [each for each in kept if each is not None]
         builder.steps += [
@@ -50,6 +51,9 @@ def deletion(observed: Observed) -> TenantPlan:
         ]
         if step.is_forced and observed.live("Namespace", "", cluster.key) is not None:
             builder.steps.append(EndPods(cluster.key))
+        if facts.database is not None and step.drops_database:
+            # Last: what follows a step that fails is not taken.
+            builder.steps.append(databases.drop_step(observed, cluster.key, facts.database))
         if step.is_retained and not _is_retained(observed, cluster.key):
             # Before the VirtualCluster is gone: vc-syncer collects a root namespace without one.
             builder.steps.append(Apply(_retained(observed, cluster.key)))
@@ -75,11 +79,12 @@ def _list(builder: PlanBuilder, observed: Observed, probe: NamespacesProbe) -> N
     builder.look_again(due_in_s or _LISTED_S)
 
 
-def _facts(observed: Observed, namespaces: Mapping[str, str]) -> DeletionFacts:
+def _facts(observed: Observed, namespaces: Mapping[str, str], key: str) -> DeletionFacts:
     return DeletionFacts(
         observed.virtual_cluster,
         {ref: OwnedObject(live.metadata.uid, live.is_ending) for ref, live in observed.objects.items()},
         {name: OwnedObject(uid, not uid) for name, uid in namespaces.items()},
+        databases.to_drop(observed, key),
     )
 
 

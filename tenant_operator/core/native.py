@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from tenant_operator.core import credentials, rollouts, starts
+from tenant_operator.core import credentials, databases, rollouts, starts
 from tenant_operator.core.conditions import ConditionType, Finding, fails
 from tenant_operator.core.observed import Observed
 from tenant_operator.core.plan import PlanBuilder, Settings
@@ -154,7 +154,9 @@ def stages(
         builder.findings.append(fails(ConditionType.UP_TO_DATE, "NotExposed", message))
     made = credentials.settle(builder, observed, control_plane, addresses, reached, settings, requests, files)
     builder.rotations = made.rotations
-    if made.has_all and is_known and starts.may_start(builder, observed, control_plane, settings):
+    has_store = databases.settle(builder, observed, control_plane, inputs)
+    is_complete = has_store and made.has_all and is_known
+    if is_complete and starts.may_start(builder, observed, control_plane, settings):
         _roll_out(builder, observed, control_plane, settings, rest)
     return made.finding(observed.now_s)
 
@@ -253,9 +255,13 @@ def _readiness(observed: Observed, manifests: tuple[Object, ...]) -> list[Readin
 
 
 def _missing_credential(observed: Observed, control_plane: ControlPlane, datastore: Datastore) -> str:
-    """The Secret for a shared server, which a person makes; empty if it is there, or not needed."""
+    """The Secret for a shared etcd, which a person makes; empty if it is there, or not needed."""
     key, secret = control_plane.key, names.STORE_CREDENTIALS
-    if secret not in datastore.secrets or observed.live("Secret", key, secret) is not None:
+    if (
+        control_plane.release.datastore.type != "shared-etcd"
+        or secret not in datastore.secrets
+        or observed.live("Secret", key, secret) is not None
+    ):
         return ""
     labels = ",".join(f"{name}={value}" for name, value in sorted(control_plane.labels.items()))
     return f"Secret {key}/{secret} with labels {labels}; tenant_operator/datastores/README.md has its keys"

@@ -144,6 +144,26 @@ class CopySecret(msgspec.Struct, frozen=True):
     is_optional: bool = False
 
 
+class MakeDatabase(msgspec.Struct, frozen=True):
+    """Make a database and its role, by the administrator's credential in the Secret `server`; the Secret
+    `target` has the role's."""
+
+    server: Ref
+    target: Ref
+    name: str
+    connections: int
+    labels: dict[str, str]
+
+
+class DropDatabase(msgspec.Struct, frozen=True):
+    """Drop a database and its role, and then the Secret of this UID with the role's credential."""
+
+    server: Ref
+    credential: Ref
+    uid: str
+    name: str
+
+
 OperatorStep = (
     Apply
     | ClaimNamespace
@@ -158,4 +178,6 @@ OperatorStep = (
     | CopyKubeconfig
     | CopySecret
     | AddEncryptionKeys
+    | MakeDatabase
+    | DropDatabase
 )

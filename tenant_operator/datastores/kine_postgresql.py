@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """kine beside each API server, with a database and a role of the tenant's own on a shared PostgreSQL.
 
-The operator has no credential of the server's administrator: it writes the scripts that make and remove the
-database, and waits for the Secret with the tenant's credential.
+The operator makes and drops both (`edge.databases`). The administrator's credential never is in the tenant's
+root namespace.
 """
 
-from tenant_operator.datastores import sql
+from tenant_operator.datastores.database_server import PORT
 from tenant_operator.datastores.kine_sqlite import COMPACTION_INTERVAL
 from tenant_operator.datastores.port import Datastore
 from tenant_operator.model import names, network_rules, pods
@@ -13,7 +13,6 @@ from tenant_operator.model.cluster_version import ComponentSize
 from tenant_operator.model.control_plane import ControlPlane, ManifestInputs
 from tenant_operator.model.objects import Object
 
-_PORT = 5432
 # kine opens as many as it can use; a server has 100 for all tenants unless it is configured.
 _MAX_CONNECTIONS = 10
 _SOCKET_DIRECTORY = "/run/kine"
@@ -25,16 +24,15 @@ _SIZE = ComponentSize(cpu="20m", memory="64Mi", go_gc=40)
 
 def kine_postgresql(control_plane: ControlPlane, inputs: ManifestInputs) -> Datastore:
     """Its Secret is names.STORE_CREDENTIALS: `endpoint` is the URL with role, password and
-    `sslmode=verify-full`, and `ca.crt` the authority of the server.
-    """
+    `sslmode=verify-full`, and `ca.crt` the authority of the server. kine reads it at its start."""
     if not inputs.store_cidrs:
         return Datastore(
             problem=f"ClusterVersion {control_plane.release.name}: spec.datastore.type is kine-postgresql,"
             " and vc-operator's configuration has no fence.storeCidrs, so that API servers reach no server"
         )
     return Datastore(
-        manifests=(_scripts(control_plane),),
         apiserver_flags={"etcd-servers": _SOCKET, "etcd-compaction-interval": COMPACTION_INTERVAL},
+        apiserver_digests=(names.STORE_CREDENTIALS,),
         apiserver_mounts=(_SOCKET_MOUNT,),
         apiserver_volumes=(
             {"name": "kine-socket", "emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}},
@@ -48,7 +46,7 @@ def kine_postgresql(control_plane: ControlPlane, inputs: ManifestInputs) -> Data
             },
         ),
         sidecars=(_kine(control_plane),),
-        apiserver_egress=(network_rules.to_peers(network_rules.blocks(inputs.store_cidrs), _PORT),),
+        apiserver_egress=(network_rules.to_peers(network_rules.blocks(inputs.store_cidrs), PORT),),
         secrets=(names.STORE_CREDENTIALS,),
     )
 
@@ -79,15 +77,6 @@ def _secret_key(secret: str, key: str) -> Object:
     return {"secretKeyRef": {"name": secret, "key": key}}
 
 
-def _scripts(control_plane: ControlPlane) -> Object:
-    """For psql, as the server's administrator, whose credential is every tenant's."""
-    connections = _MAX_CONNECTIONS * (control_plane.size.api_server.replicas + 1)
-    return {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": pods.metadata(control_plane, names.STORE_SCRIPTS, names.API_SERVER),
-        "data": {
-            "create.sql": sql.creation(control_plane.key, connections),
-            "remove.sql": sql.removal(control_plane.key),
-        },
-    }
+def connections(control_plane: ControlPlane) -> int:
+    """How many its role may have: of all API servers, and of one more while they are replaced."""
+    return _MAX_CONNECTIONS * (control_plane.size.api_server.replicas + 1)

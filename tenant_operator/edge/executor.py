@@ -16,10 +16,12 @@ from tenant_operator.core.steps import (
     ClaimNamespace,
     CopyKubeconfig,
     CopySecret,
+    DropDatabase,
     EndPods,
     GenerateKeys,
     IssueAuthority,
     IssueLeaf,
+    MakeDatabase,
     OperatorStep,
     PatchCluster,
     Remove,
@@ -31,7 +33,9 @@ from tenant_operator.defaults.record import RECORD_KEY, next_record, write_recor
 from tenant_operator.defaults.webhooks import blocking_webhook, webhook_problem
 from tenant_operator.edge import tenant_client
 from tenant_operator.edge.authority_keys import read_authority, unpublish
+from tenant_operator.edge.databases import drop_database, make_database
 from tenant_operator.edge.imported_source import secret_value
+from tenant_operator.edge.postgresql import PostgresqlError
 from tenant_operator.edge.requests import SuperClusterWriter
 from tenant_operator.edge.stored_secrets import rewrite
 from tenant_operator.edge.tenant_api import TenantApi
@@ -138,6 +142,8 @@ class Executor:
                 return await self._add_encryption_keys(step)
             case CopySecret():
                 return await self._copy_secret(step)
+            case MakeDatabase() | DropDatabase():
+                return await self._change_database(step)
 
     async def _claim(self, manifest: Object) -> Object:
         """Make the root namespace. Where one is there, it must be this VirtualCluster's."""
@@ -335,6 +341,16 @@ class Executor:
             {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": source.get("data") or {}}
         )
 
+    async def _change_database(self, step: MakeDatabase | DropDatabase) -> Object | None:
+        try:
+            if isinstance(step, MakeDatabase):
+                return await make_database(self._super, step)
+            await drop_database(self._super, step)
+        except PostgresqlError as error:
+            message = f"database and role {step.name} by {step.server}: {error}"
+            raise StepFailedError("DatabaseUnavailable", message, "database") from None
+        return None
+
     async def _access(self, credential: Ref) -> Access:
         try:
             key = names.SYNCER_CLIENT if credential.name == names.SYNCER_CLIENT else names.KUBECONFIG_KEY
@@ -380,10 +396,12 @@ def _ref_of(step: OperatorStep, here: Ref) -> Ref:
             return secret
         case Rotate(rotation):
             return rotation.secret
-        case SettleDefaults() | CopyKubeconfig() | CopySecret() | AddEncryptionKeys():
+        case SettleDefaults() | CopyKubeconfig() | CopySecret() | AddEncryptionKeys() | MakeDatabase():
             return step.target
         case EndPods(namespace):
             return Ref("Namespace", "", namespace)
+        case DropDatabase():
+            return step.credential
         case PatchCluster():
             return here
 

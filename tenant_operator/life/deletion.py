@@ -7,7 +7,8 @@ over. The order:
 1. The tenant's pods, with the super namespaces that vc-syncer has made: by the phase it has detached.
 2. Workloads of the control plane, then the volumes that their pods mounted. `spec.volumes: Retain` keeps
    them, and with them the root namespace and the key with which the store is encrypted.
-3. The database and the role in a shared server.
+3. The database and the role in a shared server. The Secret that names them, and the root namespace, wait for
+   that as long as it takes.
 4. Credentials and keys, also the kubeconfig in the VirtualCluster's namespace.
 5. The registration that vn-agents read.
 6. The root namespace, with all that is left in it.
@@ -161,10 +162,22 @@ def next_step(facts: DeletionFacts, now_s: float) -> DeletionStep:
 
 
 def _objects_of(stage: _Stage, facts: DeletionFacts) -> dict[Ref, OwnedObject]:
+    if stage is _NAMESPACE and facts.database is not None:
+        # It has the Secret which says that there is a database.
+        return {}
     if stage is _TENANT:
         return {Ref("Namespace", "", name): each for name, each in sorted(facts.tenant_namespaces.items())}
     keeps = _keeps_volumes(facts)
-    return {ref: each for ref, each in sorted(facts.objects.items()) if _stage_of(ref, keeps=keeps) is stage}
+    return {
+        ref: each
+        for ref, each in sorted(facts.objects.items())
+        if _stage_of(ref, keeps=keeps) is stage and not _is_of_database(ref, facts)
+    }
+
+
+def _is_of_database(ref: Ref, facts: DeletionFacts) -> bool:
+    """The Secret that goes with the database, by the same step."""
+    return facts.database is not None and ref.name == names.STORE_CREDENTIALS
 
 
 def _first(objects: Mapping[Ref, OwnedObject]) -> Mapping[Ref, OwnedObject]:

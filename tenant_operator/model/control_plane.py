@@ -84,7 +84,6 @@ class ManifestInputs(msgspec.Struct, frozen=True):
     vn_agent_port: int = 10550
     node_cidrs: tuple[str, ...] = ()
     operator_namespace: str = "vcnode-system"
-    shared_password_secret: str = ""
     dns_cidrs: tuple[str, ...] = ()
     client_cidrs: tuple[str, ...] = ()
     has_started_store: bool = False

@@ -69,7 +69,6 @@ ETCD_MEMBERS_KEY = "members"
 # Of the program that keeps backups elsewhere: in the operator's namespace, and copied from there.
 BACKUP_CREDENTIALS = "backup-credentials"
 STORE_CREDENTIALS = "store-credentials"
-STORE_SCRIPTS = "store-scripts"
 
 CLUSTER_BUNDLE = "cluster-ca.crt"
 ETCD_BUNDLE = "etcd-ca.crt"

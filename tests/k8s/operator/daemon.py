@@ -49,6 +49,8 @@ class OperatorDaemon(DaemonProcess):
             may_exist=True,
         )
         self._kubeconfig = shipped.let_in(ring.super_cluster, _NAME, "", self.directory)
+        # Where a test starts a server that tenants share.
+        self._stores = ring.control.address
         self._serving_authority = self.directory / "vn-agent-ca.crt"
         self._serving_authority.write_bytes(ring.authorities.agent_serving.cert_pem)
         self.configure(settings or {})
@@ -65,6 +67,7 @@ class OperatorDaemon(DaemonProcess):
                 },
                 "nodes": {"port": AGENT_PORT, "servingCaFile": str(self._serving_authority)},
                 "namespace": NAMESPACE,
+                "fence": {"storeCidrs": [f"{self._stores}/32"]},
                 "status": {"socket": str(self.status_socket)},
                 **settings,
             }

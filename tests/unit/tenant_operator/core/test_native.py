@@ -80,12 +80,14 @@ def test_no_pod_starts_twice(kind: str) -> None:
     }
 
 
-def test_a_shared_server_waits_for_its_credential() -> None:
-    world = world_of("kine-postgresql")
+def test_a_shared_etcd_waits_for_its_credential() -> None:
+    world = world_of("shared-etcd")
     world.run()
     assert ready(world)[0] == "DatastoreUnusable"
-    assert "fence.storeCidrs" in ready(world)[1]
-    world.settings = msgspec.structs.replace(SETTINGS, store_cidrs=("198.51.100.0/28",))
+    assert "sharedEtcd.endpoints" in ready(world)[1]
+    world.settings = msgspec.structs.replace(
+        SETTINGS, store_cidrs=("198.51.100.0/28",), store_endpoints=("https://etcd.example:2379",)
+    )
     world.run()
     key, uid = key_of(world), world.cluster["metadata"]["uid"]
     message = (
@@ -93,7 +95,6 @@ def test_a_shared_server_waits_for_its_credential() -> None:
         "vcnode.io/managed-by=vc-operator; tenant_operator/datastores/README.md has its keys"
     )
     assert (world.plan().waits_for, ready(world)) == (message, ("CredentialMissing", message))
-    assert Ref("ConfigMap", key, "store-scripts") in world.objects
     labels = {"tenancy.x-k8s.io/vcuid": uid, "vcnode.io/managed-by": "vc-operator"}
     world.objects[Ref("Secret", key, "store-credentials")] = {
         "apiVersion": "v1",

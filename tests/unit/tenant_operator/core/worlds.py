@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from tenancy import keys
-from tenant_operator.core import rotations
+from tenant_operator.core import databases, rotations
 from tenant_operator.core.observed import Observed, ProbeResult, is_own
 from tenant_operator.core.plan import Settings, TenantPlan
 from tenant_operator.core.probes import (
@@ -31,10 +31,12 @@ from tenant_operator.core.steps import (
     ClaimNamespace,
     CopyKubeconfig,
     CopySecret,
+    DropDatabase,
     EndPods,
     GenerateKeys,
     IssueAuthority,
     IssueLeaf,
+    MakeDatabase,
     OperatorStep,
     PatchCluster,
     Remove,
@@ -305,6 +307,15 @@ class FakeWorld:
             case CopySecret(source, target, labels):
                 made = issuing.secret_of(target.namespace, target.name, self.data(source), labels, {})
                 self._apply(made)
+            case MakeDatabase(server, target, name, connections, labels):
+                annotations = {
+                    keys.DATABASE: databases.annotation(server, name),
+                    keys.DATABASE_CONNECTIONS: str(connections),
+                }
+                data = {"endpoint": b"postgres://", "ca.crt": b"authority", "password": b"password"}
+                self._apply(issuing.secret_of(target.namespace, target.name, data, labels, annotations))
+            case DropDatabase(_, credential, uid):
+                self._remove(credential, uid)
 
     def settled(self, step: SettleDefaults) -> Object:
         """What a pass writes that applied all, or that had `pass_problems`."""

@@ -3,7 +3,7 @@
 
 import pytest
 
-from tenant_operator.datastores import sql
+from tenant_operator.datastores import kine_postgresql
 from tenant_operator.datastores.choice import datastore_of
 from tenant_operator.model import names
 from tenant_operator.model.cluster_version import DatastoreSpec
@@ -41,12 +41,9 @@ def test_a_shared_server_needs_a_gap_in_the_fence() -> None:
         }
 
 
-def test_the_scripts_of_a_database_are_the_tenant_s() -> None:
+def test_a_role_has_connections_for_one_more_api_server() -> None:
     spec = DatastoreSpec(type="kine-postgresql", secret_name="postgresql")
-    found = datastore_of(control_plane(datastore=spec, replicas=3), SHARED)
-    (scripts,) = found.manifests
-    assert scripts["metadata"]["name"] == names.STORE_SCRIPTS
-    assert scripts["data"] == {"create.sql": sql.creation(KEY, 40), "remove.sql": sql.removal(KEY)}
+    assert kine_postgresql.connections(control_plane(datastore=spec, replicas=3)) == 40
 
 
 @pytest.mark.parametrize(

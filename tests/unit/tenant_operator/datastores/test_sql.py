@@ -1,38 +1,39 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The scripts for psql, whole, and identifiers that cannot be anything else."""
+"""The statements, whole, and identifiers that cannot be anything else."""
 
 import pytest
 
 from tenant_operator.datastores import sql
+from tenant_operator.datastores.sql import Statement
 
-KEY = "tenants-70b001-acme"
+NAME = "t_0b1c2d3e70b040019000000000000001"
 
 
 def test_creation() -> None:
-    assert (
-        sql.creation(KEY, 20)
-        == r"""\getenv password TENANT_PASSWORD
-SELECT 'CREATE ROLE "tenants-70b001-acme"'
-WHERE NOT EXISTS (SELECT FROM pg_catalog.pg_roles WHERE rolname = 'tenants-70b001-acme')
-\gexec
-ALTER ROLE "tenants-70b001-acme" LOGIN NOSUPERUSER NOCREATEDB NOCREATEROLE NOREPLICATION NOBYPASSRLS
-CONNECTION LIMIT 20 PASSWORD :'password';
-GRANT "tenants-70b001-acme" TO CURRENT_USER;
-SELECT 'CREATE DATABASE "tenants-70b001-acme" OWNER "tenants-70b001-acme"'
-WHERE NOT EXISTS (SELECT FROM pg_catalog.pg_database WHERE datname = 'tenants-70b001-acme')
-\gexec
-REVOKE ALL ON DATABASE "tenants-70b001-acme" FROM PUBLIC;
-"""
+    assert sql.creation(NAME, 20, "SCRAM-SHA-256$4096:c2FsdA==$a:b") == (
+        Statement(f'CREATE ROLE "{NAME}"', ("42710",)),
+        Statement(
+            f'ALTER ROLE "{NAME}" LOGIN NOSUPERUSER NOCREATEDB NOCREATEROLE NOREPLICATION NOBYPASSRLS '
+            "CONNECTION LIMIT 20 PASSWORD 'SCRAM-SHA-256$4096:c2FsdA==$a:b'"
+        ),
+        Statement(f'GRANT "{NAME}" TO CURRENT_USER'),
+        Statement(f'CREATE DATABASE "{NAME}" OWNER "{NAME}"', ("42P04",)),
+        Statement(f'REVOKE ALL ON DATABASE "{NAME}" FROM PUBLIC'),
+        Statement("REVOKE ALL ON DATABASE postgres FROM PUBLIC", ("3D000",)),
+        Statement("REVOKE ALL ON DATABASE template1 FROM PUBLIC", ("3D000",)),
     )
 
 
 def test_removal() -> None:
-    assert (
-        sql.removal(KEY)
-        == """DROP DATABASE IF EXISTS "tenants-70b001-acme" WITH (FORCE);
-DROP ROLE IF EXISTS "tenants-70b001-acme";
-"""
+    assert sql.removal(NAME) == (
+        Statement(f'DROP DATABASE IF EXISTS "{NAME}" WITH (FORCE)'),
+        Statement(f'DROP ROLE IF EXISTS "{NAME}"'),
     )
+
+
+def test_each_virtual_cluster_has_a_name_of_its_own() -> None:
+    """Also one that is made later under the same name."""
+    assert sql.database_name("0b1c2d3e-70b0-4001-9000-000000000001") == NAME
 
 
 @pytest.mark.parametrize(
@@ -56,6 +57,10 @@ def test_what_would_be_cut_is_no_identifier(name: str) -> None:
 
 
 def test_literals_are_quoted() -> None:
-    script = sql.creation("a'b", 1)
-    assert "rolname = 'a''b'" in script
-    assert """'CREATE ROLE "a''b"'""" in script
+    assert sql.creation("a", 1, "it's")[1].text.endswith(" PASSWORD 'it''s'")
+
+
+@pytest.mark.parametrize("text", ["a\\b", "a\0b"])
+def test_what_a_server_may_read_otherwise_is_no_literal(text: str) -> None:
+    with pytest.raises(ValueError, match="no backslash"):
+        sql.creation("a", 1, text)
