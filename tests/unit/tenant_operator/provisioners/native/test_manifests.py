@@ -240,3 +240,14 @@ def test_the_controller_manager_may_stay_behind() -> None:
 def test_the_same_input_gives_the_same_manifests() -> None:
     assert manifests(control_plane()) == manifests(control_plane())
     assert RELEASE.api_server_args == {}
+
+
+@pytest.mark.parametrize(
+    ("kind", "after_s"), [("etcd", 9), ("kine-sqlite", 9), ("kine-postgresql", 4), ("shared-etcd", 4)]
+)
+def test_the_loss_of_a_shared_store_shows_by_the_api_server(kind: str, after_s: int) -> None:
+    """Nothing else of the tenant tells it."""
+    found = manifests(control_plane(datastore=DatastoreSpec(type=kind, secret_name="s")))
+    (container,) = named(found, "Deployment", "apiserver")["spec"]["template"]["spec"]["containers"]
+    probe = container["readinessProbe"]
+    assert probe["periodSeconds"] * probe["failureThreshold"] == after_s
