@@ -27,12 +27,15 @@ _PASSWORD = "password"  # noqa: S105 - the key of a Secret's value
 _PASSWORD_BYTES = 32
 _SALT_BYTES = 16
 
-StatementRunner = Callable[[DatabaseServer, Iterable[Statement], Callable[[], float]], None]
+StatementRunner = Callable[
+    [DatabaseServer, Iterable[Statement], Callable[[], float], Callable[[], None]], None
+]
 
 
 class SecretWriter(Protocol):
     """`tenant_operator.edge.requests.SuperClusterWriter`, or a fake."""
 
+    def check_leads(self) -> None: ...
     async def get(self, ref: Ref) -> Object | None: ...
     async def apply(self, manifest: Object) -> Object: ...
     async def remove(self, ref: Ref, uid: str) -> None: ...
@@ -55,7 +58,7 @@ async def make_database(
         await super_cluster.apply(_secret(step, data, annotations))
     verifier = scram.verifier(password, secrets.token_bytes(_SALT_BYTES))
     statements = sql.creation(step.name, step.connections, verifier)
-    await asyncio.to_thread(run, server, statements, time.monotonic)
+    await asyncio.to_thread(run, server, statements, time.monotonic, super_cluster.check_leads)
     annotations[keys.DATABASE_CONNECTIONS] = str(step.connections)
     return await super_cluster.apply(_secret(step, data, annotations))
 
@@ -65,7 +68,8 @@ async def drop_database(
 ) -> None:
     """Drop the database and its role, and then forget them. Raises PostgresqlError."""
     server = await _server(super_cluster, step.server)
-    await asyncio.to_thread(run, server, sql.removal(step.name), time.monotonic)
+    statements = sql.removal(step.name)
+    await asyncio.to_thread(run, server, statements, time.monotonic, super_cluster.check_leads)
     await super_cluster.remove(step.credential, step.uid)
 
 

@@ -31,9 +31,9 @@ from tenant_operator.core.steps import (
 from tenant_operator.defaults.inventory import INVENTORY_KEY, write_inventory
 from tenant_operator.defaults.record import RECORD_KEY, next_record, write_record
 from tenant_operator.defaults.webhooks import blocking_webhook, webhook_problem
-from tenant_operator.edge import tenant_client
+from tenant_operator.edge import postgresql, tenant_client
 from tenant_operator.edge.authority_keys import read_authority, unpublish
-from tenant_operator.edge.databases import drop_database, make_database
+from tenant_operator.edge.databases import StatementRunner, drop_database, make_database
 from tenant_operator.edge.imported_source import secret_value
 from tenant_operator.edge.postgresql import PostgresqlError
 from tenant_operator.edge.requests import SuperClusterWriter
@@ -76,12 +76,14 @@ class Executor:
         wall: Callable[[], float],
         open_tenant: Callable[[Access], GatedClient],
         open_import: Callable[[Access], GatedClient],
+        run_statements: StatementRunner = postgresql.run,
     ) -> None:
         self._super = super_cluster
         self._metrics = metrics
         self._wall = wall
         self._open_tenant = open_tenant
         self._open_import = open_import
+        self._run_statements = run_statements
 
     async def carry_out(
         self, observed: Observed, steps: Sequence[OperatorStep]
@@ -344,8 +346,8 @@ class Executor:
     async def _change_database(self, step: MakeDatabase | DropDatabase) -> Object | None:
         try:
             if isinstance(step, MakeDatabase):
-                return await make_database(self._super, step)
-            await drop_database(self._super, step)
+                return await make_database(self._super, step, self._run_statements)
+            await drop_database(self._super, step, self._run_statements)
         except PostgresqlError as error:
             message = f"database and role {step.name} by {step.server}: {error}"
             raise StepFailedError("DatabaseUnavailable", message, "database") from None

@@ -28,8 +28,16 @@ class PostgresqlError(Exception):
     """Why a statement was not carried out; the text has no statement and no value."""
 
 
-def run(server: DatabaseServer, statements: Iterable[Statement], monotonic: Callable[[], float]) -> None:
-    """Carry the statements out, in order, as the administrator. Raises PostgresqlError."""
+def run(
+    server: DatabaseServer,
+    statements: Iterable[Statement],
+    monotonic: Callable[[], float],
+    before_send: Callable[[], None],
+) -> None:
+    """Carry the statements out, in order, as the administrator. `before_send` is called before each.
+
+    Raises PostgresqlError, and what `before_send` raises.
+    """
     try:
         with (
             socket.create_connection((server.host, PORT), timeout=TIMEOUT_S) as plain,
@@ -38,6 +46,7 @@ def run(server: DatabaseServer, statements: Iterable[Statement], monotonic: Call
             client = _DatabaseClient(connection, monotonic)
             client.log_in(server)
             for each in statements:
+                before_send()
                 client.execute(each)
     except (OSError, scram.ScramError, struct.error) as error:
         raise PostgresqlError(f"{server.host}:{PORT}: {_reason(error)}") from None

@@ -27,6 +27,10 @@ class SuperClusterWriter:
     def __init__(self, client: GatedClient) -> None:
         self._client = client
 
+    def check_leads(self) -> None:
+        """Before something else than the super cluster is written. Raises UnreachableError."""
+        self._client.check_leads()
+
     async def get(self, ref: Ref) -> Object | None:
         """The object, or None if it does not exist. Raises ApiError, UnreachableError."""
         try:

@@ -30,6 +30,11 @@ class GatedClient:
     def server(self) -> str:
         return self._client.server
 
+    def check_leads(self) -> None:
+        """For what is written elsewhere than by this client. Raises NotLeaderError."""
+        if not self._may_write():
+            raise NotLeaderError("another replica leads")
+
     async def request(
         self,
         method: str,
@@ -44,8 +49,7 @@ class GatedClient:
         """As the client does it. Raises NotLeaderError, and what the client raises."""
 
         def check() -> None:
-            if not self._may_write():
-                raise NotLeaderError("another replica leads")
+            self.check_leads()
             if before_send is not None:
                 before_send()
 

@@ -76,7 +76,7 @@ def serving(
 
 
 def _run(*statements: str) -> None:
-    postgresql.run(SERVER, [Statement(each) for each in statements], time.monotonic)
+    postgresql.run(SERVER, [Statement(each) for each in statements], time.monotonic, lambda: None)
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_nothing_is_sent_without_tls(tmp_path: Path) -> None:
 def test_certificate_of_another_authority_is_refused(tmp_path: Path) -> None:
     other = DatabaseServer(HOST, "a", "b", Authority.create("another").cert_pem, "open sesame")
     with serving(tmp_path, plays(), is_refused=True), pytest.raises(PostgresqlError, match="is not valid"):
-        postgresql.run(other, [], time.monotonic)
+        postgresql.run(other, [], time.monotonic, lambda: None)
 
 
 def test_a_server_that_is_away_is_named() -> None:

@@ -49,8 +49,15 @@ class DatabaseWorld:
         assert uid == "uid-1"
         del self.secrets[ref]
 
+    def check_leads(self) -> None:
+        """It leads."""
+
     def run(
-        self, server: DatabaseServer, statements: Iterable[Statement], monotonic: Callable[[], float]
+        self,
+        server: DatabaseServer,
+        statements: Iterable[Statement],
+        monotonic: Callable[[], float],
+        before_send: Callable[[], None],
     ) -> None:
         assert (server.host, server.user, server.password) == ("db.example", "root", "pw")
         if self.away:

@@ -2,6 +2,7 @@
 """Steps of the defaults and of imported control planes, carried out against two fake API servers."""
 
 import json
+from collections.abc import Callable, Iterable
 
 import msgspec
 import pytest
@@ -11,6 +12,8 @@ from daemonkit.kube.kubeconfig import Access
 from tenancy import keys
 from tenant_operator.core.observed import Observed
 from tenant_operator.core.steps import ClaimNamespace, CopyKubeconfig, OperatorStep, SettleDefaults
+from tenant_operator.datastores.database_server import DatabaseServer
+from tenant_operator.datastores.sql import Statement
 from tenant_operator.defaults.desired import DesiredList, DesiredObject
 from tenant_operator.defaults.inventory import Inventory, read_inventory
 from tenant_operator.defaults.record import PassRecord, read_record
@@ -41,6 +44,7 @@ class FakePlaces:
         self.put(Ref("Secret", "key", "operator-client"), {"kubeconfig": encoded(TEXT)})
         self.put(SOURCE, {"config": encoded(TEXT)})
         self.servers: list[str] = []
+        self.statements: list[str] = []
         self.metrics = OperatorMetrics()
 
     def put(self, ref: Ref, data: Object) -> None:
@@ -54,10 +58,23 @@ class FakePlaces:
         self.servers.append(access.server)
         return GatedClient(self.tenant, self.may_write)
 
+    def run_statements(
+        self,
+        server: DatabaseServer,
+        statements: Iterable[Statement],
+        monotonic: Callable[[], float],
+        before_send: Callable[[], None],
+    ) -> None:
+        for each in statements:
+            before_send()
+            self.statements.append(each.text)
+
     async def carry_out(self, step: OperatorStep) -> list[str]:
         """Returns the reasons of failures."""
         writer = SuperClusterWriter(GatedClient(self.super, self.may_write))
-        executor = Executor(writer, self.metrics, lambda: 7.0, self.open_tenant, self.open_tenant)
+        executor = Executor(
+            writer, self.metrics, lambda: 7.0, self.open_tenant, self.open_tenant, self.run_statements
+        )
         cluster = msgspec.convert(virtual_cluster(), VirtualCluster)
         failures, _ = await executor.carry_out(Observed(cluster, {}, {}, 7.0), [step])
         return [each.reason for each in failures]

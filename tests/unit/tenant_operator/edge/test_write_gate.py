@@ -12,10 +12,12 @@ from tenant_operator.core.steps import (
     ClaimNamespace,
     CopyKubeconfig,
     CopySecret,
+    DropDatabase,
     EndPods,
     GenerateKeys,
     IssueAuthority,
     IssueLeaf,
+    MakeDatabase,
     OperatorStep,
     PatchCluster,
     Remove,
@@ -36,6 +38,7 @@ from tests.unit.tenant_operator.provisioners.imported.secrets_of_others import e
 pytestmark = pytest.mark.asyncio
 
 LABELS = {"a": "b"}
+POSTGRESQL = Ref("Secret", "vcnode-system", "postgresql")
 AUTHORITY = catalog.AUTHORITIES[0]
 ENCRYPTION = Ref("Secret", "key", "encryption-config")
 LEAF = catalog.leaves(CONTROL_PLANE, ("10.96.0.9",), ())[0]
@@ -58,6 +61,8 @@ STEPS: tuple[OperatorStep, ...] = (
     CopyKubeconfig(SOURCE, "config", COPY, digest_of(TEXT.encode()), LABELS),
     CopySecret(SOURCE, COPY, LABELS),
     AddEncryptionKeys(ENCRYPTION, COPY, LABELS, "restore"),
+    MakeDatabase(POSTGRESQL, COPY, "t_1", 20, LABELS),
+    DropDatabase(POSTGRESQL, COPY, "u", "t_1"),
     Rotate(RotateSecret(AUTHORITY.secret, SIGNER, RotationStep.BEGIN, spec=AUTHORITY), LABELS),
 )
 
@@ -95,6 +100,8 @@ class FakeLeadership(FakePlaces):
         pair = issuing.new_authority(AUTHORITY, 7.0)
         config, _ = rotating.new_encryption_config()
         self.put(ENCRYPTION, {key: encoded(value) for key, value in config.items()})
+        server = {"endpoint": "postgres://a:b@db.example", "ca.crt": "-----BEGIN CERTIFICATE-----"}
+        self.put(POSTGRESQL, {key: encoded(value.encode()) for key, value in server.items()})
         data = issuing.authority_data(pair)
         self.put(SIGNER, {key: encoded(value) for key, value in data.items()})
 
@@ -104,7 +111,7 @@ class FakeLeadership(FakePlaces):
 
     @property
     def writes(self) -> list[str]:
-        return [*self.super.writes(), *self.tenant.writes()]
+        return [*self.super.writes(), *self.tenant.writes(), *self.statements]
 
 
 async def test_each_type_of_step_is_asked() -> None:
