@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from tenancy import keys
 from tenancy import names as tenancy_names
 from tenant_operator.core import availability, databases
-from tenant_operator.core.conditions import ConditionType, fails
+from tenant_operator.core.conditions import ConditionType, fails, timestamp
 from tenant_operator.core.observed import Observed
 from tenant_operator.core.plan import PlanBuilder, TenantPlan
 from tenant_operator.core.probes import NamespacesProbe
@@ -23,6 +23,8 @@ from tenant_operator.model.objects import Object, Ref
 TERMINATING = "Terminating"
 _AWAITED_S = 1.0
 _LISTED_S = 30.0
+# After the time that the API server has given a pod to end: its kubelet has not ended it, or not said so.
+_LATE_S = 60.0
 
 
 def deletion(observed: Observed) -> TenantPlan:
@@ -50,7 +52,7 @@ def deletion(observed: Observed) -> TenantPlan:
             Remove(ref, uid) for ref, uid in step.removed if not kept or ref.kind != "StatefulSet"
         ]
         if step.is_forced and observed.live("Namespace", "", cluster.key) is not None:
-            builder.steps.append(EndPods(cluster.key))
+            builder.steps.append(EndPods(cluster.key, timestamp(observed.now_s - _LATE_S)))
         if facts.database is not None and step.drops_database:
             # Last: what follows a step that fails is not taken.
             builder.steps.append(databases.drop_step(observed, cluster.key, facts.database))

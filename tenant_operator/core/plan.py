@@ -43,7 +43,7 @@ class TenantPlan(msgspec.Struct, frozen=True):
     `check_again_s`: plan
     again after this time, though nothing changed. Fields of the status that are None stay as they are.
     `takes_place`: it is one of `max_rolling` from now on; `waits_for_place`: it would be. `is_starting`,
-    `waits_to_start`: the same of `max_starting`.
+    `waits_to_start`: the same of `max_starting`. `is_down`: its control plane should serve, and does not.
     """
 
     steps: tuple[OperatorStep, ...] = ()
@@ -65,6 +65,7 @@ class TenantPlan(msgspec.Struct, frozen=True):
     waits_for_place: bool = False
     is_starting: bool = False
     waits_to_start: bool = False
+    is_down: bool = False
 
 
 class PlanBuilder:

@@ -33,9 +33,13 @@ _ASKED_S, _SOON_S = 10.0, 1.0
 
 
 def since(observed: Observed, key: str) -> str:
-    """When the tenant took its place; empty if it has none."""
+    """When the tenant took its place; empty if it has none.
+
+    A place of the future, which a clock that was ahead has left, is one of now: it is written so.
+    """
     live = observed.live("Namespace", "", key)
-    return "" if live is None else live.metadata.annotations.get(keys.ROLLING_SINCE, "")
+    taken_at = "" if live is None else live.metadata.annotations.get(keys.ROLLING_SINCE, "")
+    return timestamp(observed.now_s) if _begun(taken_at) > observed.now_s else taken_at
 
 
 class Rollout:
@@ -54,7 +58,8 @@ class Rollout:
 
     def may_apply(self, manifest: Object) -> bool:
         """Whether the object may be applied now. The place is taken before, where one is needed."""
-        if not _is_rolling_out(self._observed, manifest):
+        # A rotation concerns this tenant alone, whose people may ask for one: it takes nothing from others.
+        if self._builder.rotations or not _is_rolling_out(self._observed, manifest):
             return True
         uid = self._control_plane.uid
         name = manifest["metadata"]["name"]
@@ -116,12 +121,15 @@ def give_back(
 ) -> None:
     """End the place, if all pods are the new ones and the tenant is as well as it was before."""
     taken_at = since(observed, control_plane.key)
-    if not taken_at or builder.is_rolling or not all(each.is_settled for each in workloads):
+    if not taken_at or builder.is_rolling:
         return
     asked = observed.probes.get("nodes")
-    is_asked = asked is not None and _begun(taken_at) <= asked.at
-    is_well = ready.is_true and is_asked
-    if control_plane.is_asleep or not is_running or is_well or _was_not_ready(observed, taken_at):
+    is_well = ready.is_true and asked is not None and asked.at >= _begun(taken_at)
+    is_settled = all(each.is_settled for each in workloads)
+    # The pods of one that sleeps serve nobody, also those on a node that is away.
+    if control_plane.is_asleep or (
+        is_settled and (not is_running or is_well or _was_not_ready(observed, taken_at))
+    ):
         builder.steps.append(Apply(root_namespace(control_plane)))
 
 
@@ -142,5 +150,5 @@ def _was_not_ready(observed: Observed, taken_at: str) -> bool:
     """Whether something else keeps the tenant from being Ready: it was not before."""
     for each in observed.virtual_cluster.status.conditions:
         if each.type == ConditionType.READY and each.status != "True":
-            return (time_of(each.last_transition_time) or 0.0) <= _begun(taken_at)
+            return (time_of(each.last_transition_time) or 0.0) < _begun(taken_at)
     return False

@@ -85,7 +85,7 @@ class RotationScope(msgspec.Struct, frozen=True):
     def is_fresh(self, what: str) -> bool:
         """Whether the answers about it are of now."""
         result = self.observed.probes.get(self.probe(what).name)
-        return result is not None and self.observed.now_s - result.at <= _FRESH_S
+        return result is not None and 0.0 <= self.observed.now_s - result.at <= _FRESH_S
 
     def ask(self, builder: PlanBuilder, waiting: Sequence[RotateSecret]) -> None:
         """Ask the consumers of what waits for answers, every few seconds, and later each time once they have
@@ -100,9 +100,11 @@ class RotationScope(msgspec.Struct, frozen=True):
             late = max(before.repeats - _OFTEN, 0) + 1
             wait_s = backoff_s(late, first_s=_ASK_AGAIN_S, longest_s=_LONGEST_S)
             age_s = self.observed.now_s - before.at
-            if age_s >= wait_s:
+            # An answer of the future is of a clock that was ahead.
+            is_due = age_s >= wait_s or age_s < 0.0
+            if is_due:
                 builder.probes.append(probe)
-            builder.look_again(wait_s if age_s >= wait_s else wait_s - age_s)
+            builder.look_again(wait_s if is_due else wait_s - age_s)
 
     def probe(self, what: str) -> RotationProbe:
         """The question about the Secret as it is now."""

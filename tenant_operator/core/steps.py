@@ -31,10 +31,11 @@ class Remove(msgspec.Struct, frozen=True):
 
 
 class EndPods(msgspec.Struct, frozen=True):
-    """Delete the pods of the namespace without a grace period that should have ended: their node may be
-    dead."""
+    """Delete the pods of the namespace without a grace period that should have ended before a time (RFC 3339,
+    UTC): their node may be dead."""
 
     namespace: str
+    ended_before: str
 
 
 class IssueAuthority(msgspec.Struct, frozen=True):

@@ -30,8 +30,9 @@ _LONGEST_S = 10.0
 _KNOWN_S = 20.0
 # After a try that made no room: etcd compacts each five minutes, and a try delays all requests.
 _AGAIN_S = 300.0
-# After one that failed.
-_SOON_S = 10.0
+# After one that failed, and after any: each writes the files of all members anew that answer.
+_SOON_S = 60.0
+_PAUSE_S = 20.0
 
 
 def settle(
@@ -115,8 +116,8 @@ def _run_once(builder: PlanBuilder, observed: Observed, manifest: Object, *, fai
         return False
     state = manifest["metadata"]["annotations"][keys.STORE_STATE]
     is_same = live.metadata.annotations.get(keys.STORE_STATE) == state
-    again_s = failed_again_s if job.is_failed else _AGAIN_S
-    if not is_same or observed.now_s - job.ended_s >= again_s:
+    again_s = (failed_again_s if job.is_failed else _AGAIN_S) if is_same else _PAUSE_S
+    if observed.now_s - job.ended_s >= again_s:
         builder.steps.append(Remove(ref, live.metadata.uid))
         return False
     return True

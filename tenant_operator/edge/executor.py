@@ -123,8 +123,8 @@ class Executor:
             case Remove(ref, uid):
                 await self._super.remove(ref, uid)
                 return None
-            case EndPods(namespace):
-                await self._super.end_pods(namespace)
+            case EndPods(namespace, ended_before):
+                await self._super.end_pods(namespace, ended_before)
                 return None
             case PatchCluster(patch):
                 return await self._super.patch(here, patch)

@@ -76,13 +76,15 @@ class SuperClusterWriter:
         }
         await self._delete(ref.path, body)
 
-    async def end_pods(self, namespace: str) -> None:
-        """Delete the operator's pods that should have ended, without waiting for their kubelets."""
+    async def end_pods(self, namespace: str, ended_before: str) -> None:
+        """Delete the operator's pods that should have ended before a time (RFC 3339, UTC), without waiting
+        for their kubelets."""
         params = {"labelSelector": f"{keys.MANAGED_BY}={OPERATOR}", "limit": str(_MAX_PODS)}
         path = PODS.path(namespace)
         found = await self._client.request("GET", path, params, limit_bytes=MAX_ANSWER_BYTES)
         for each in msgspec.json.decode(found, type=_PodList).items:
-            if each.metadata.deletion_timestamp:
+            ends_at = each.metadata.deletion_timestamp
+            if ends_at and ends_at <= ended_before:
                 options = {"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0}
                 body = options | {"preconditions": {"uid": each.metadata.uid}}
                 await self._delete(f"{path}/{each.metadata.name}", body)

@@ -99,6 +99,17 @@ def bundle_of(certificates: Iterable[bytes]) -> bytes:
     return "".join(sorted(texts)).encode()
 
 
+def valid_certificates(pem: bytes, now: float) -> list[bytes]:
+    """The certificates of a PEM file that have not expired, in their order. What is none is left out."""
+    found = []
+    for each in pem.split(BEGIN_CERTIFICATE)[1:]:
+        certificate = BEGIN_CERTIFICATE + each
+        facts = _facts_or_none(certificate)
+        if facts is not None and now < facts.not_after:
+            found.append(certificate)
+    return found
+
+
 def der_of(pem: bytes) -> bytes:
     """The first certificate in a PEM file. Raises ValueError."""
     body, end, _ = pem.removeprefix(BEGIN_CERTIFICATE).partition(_END)

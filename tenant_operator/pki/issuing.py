@@ -32,6 +32,8 @@ _BACKDATED_S = 3600
 # Of an authority's key: tells its generations apart in names. Two of one tenant differ but once in 2**32.
 _NAME_DIGITS = 8
 _ENCRYPTION_KEY_BYTES = 32
+MAX_CHAIN = 4
+"""Certificates that lead from an authority to earlier ones. What has loaded one before these restarts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,7 +262,7 @@ def _sign_authority(
         .not_valid_before(_time(now - _BACKDATED_S))
         .not_valid_after(_time(end))
         .add_extension(
-            x509.BasicConstraints(ca=True, path_length=1 if spec.signs_below and issuer is None else 0),
+            x509.BasicConstraints(ca=True, path_length=MAX_CHAIN if spec.signs_below else 0),
             critical=True,
         )
         .add_extension(authority_usage(crl_sign=True), critical=True)

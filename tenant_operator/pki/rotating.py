@@ -9,8 +9,9 @@ import msgspec
 from tenancy import keys
 from tenant_operator.model import names
 from tenant_operator.pki.catalog import AuthoritySpec
-from tenant_operator.pki.facts import SecretFacts, digest_of, secret_facts
+from tenant_operator.pki.facts import SecretFacts, digest_of, secret_facts, valid_certificates
 from tenant_operator.pki.issuing import (
+    MAX_CHAIN,
     can_sign,
     certify_authority,
     encryption_key,
@@ -73,7 +74,7 @@ def rotate(
     elif step is RotationStep.PROMOTE:
         if "next-chain.crt" in data:
             annotations = {keys.FIRST_LOADED: digest_of(data["tls.crt"]), **annotations}
-        _promote(after, plan)
+        _promote(after, plan, now)
         ids = [state.next, "", state.current]
     elif step is RotationStep.DROP:
         _drop(after, plan, state)
@@ -84,7 +85,7 @@ def rotate(
     found |= annotations_after(plan, state, step, request, now)
     if is_broken:
         # Edited by hand: nothing can be signed by this key, so the next one signs at once.
-        _promote(after, plan)
+        _promote(after, plan, now)
         found[keys.ROTATION_PHASE] = REISSUED
         found.pop(keys.FIRST_LOADED, None)
     if step is RotationStep.REWRITE:
@@ -99,8 +100,8 @@ def _begin(data: dict[str, bytes], spec: AuthoritySpec | None, plan: RotationPla
     if spec is not None:
         new = new_authority(spec, now)
         data |= {"next.crt": new.certificate_pem, "next.key": new.key_pem}
-        # Without it, clients of an authority whose key is unusable have to learn the next one.
-        if spec.signs_below and can_sign(data):
+        # Without it, clients of an authority whose key is unusable, or that has expired, learn the next one.
+        if spec.signs_below and can_sign(data) and valid_certificates(data["tls.crt"], now):
             data["next-chain.crt"] = certify_authority(spec, new, signing_pair(data), now)
     elif plan.secret == names.SERVICE_ACCOUNT_KEYS:
         key = service_account_key()
@@ -115,7 +116,12 @@ def _begin(data: dict[str, bytes], spec: AuthoritySpec | None, plan: RotationPla
     return ""
 
 
-def _promote(data: dict[str, bytes], plan: RotationPlan) -> None:
+def _later(chain: bytes, now: float) -> bytes:
+    """What leads on from the former authority to those before it: their pods and members may run still."""
+    return b"".join(valid_certificates(chain, now)[: MAX_CHAIN - 1])
+
+
+def _promote(data: dict[str, bytes], plan: RotationPlan, now: float) -> None:
     if plan.secret == names.SERVICE_ACCOUNT_KEYS:
         data["signing.pem"] = data.pop("next.pem")
     elif plan.secret == names.ENCRYPTION_CONFIG:
@@ -123,9 +129,9 @@ def _promote(data: dict[str, bytes], plan: RotationPlan) -> None:
     else:
         data["previous.crt"] = data["tls.crt"]
         data["tls.crt"], data["tls.key"] = data.pop("next.crt"), data.pop("next.key")
-        data.pop("chain.crt", None)
+        chain = data.pop("chain.crt", b"")
         if "next-chain.crt" in data:
-            data["chain.crt"] = data.pop("next-chain.crt")
+            data["chain.crt"] = data.pop("next-chain.crt") + _later(chain, now)
 
 
 def _drop(data: dict[str, bytes], plan: RotationPlan, state: RotationState) -> None:

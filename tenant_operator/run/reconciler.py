@@ -194,12 +194,13 @@ class Reconciler:
         return has_failed
 
     def _note_start(self, state: ReconcileState, made: TenantPlan) -> None:
-        """Whether its control plane starts now. One that does not come up holds its place for a while."""
+        """Whether its control plane starts now. One that does not come up holds its place for a while, and
+        one that comes down again takes none: it would take all that there are."""
         self.starting.wait(state.key, is_waiting=made.waits_to_start)
         now = self._outside.monotonic()
-        if not made.is_starting:
+        if not (made.is_starting or made.is_down):
             state.starts_at = None
-        elif state.starts_at is None:
+        elif made.is_starting and state.starts_at is None:
             state.starts_at = now
             self.starting.take(state.uid)
             self._queue.add_after(state.key, LONGEST_START_S)

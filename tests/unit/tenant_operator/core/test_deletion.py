@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import msgspec
 
+from tenant_operator.core.conditions import timestamp
 from tenant_operator.core.observed import ProbeResult
 from tenant_operator.core.probes import NamespacesProbe
 from tenant_operator.core.steps import EndPods, OperatorStep, Remove
@@ -64,7 +65,8 @@ def test_pods_are_ended_after_the_stated_time() -> None:
     world.run_for(FORCE_S - 60.0)
     assert not any(isinstance(each, EndPods) for each in world.plan().steps)
     world.now_s += 60.0
-    assert [each for each in world.plan().steps if isinstance(each, EndPods)] == [EndPods(key)]
+    late = timestamp(world.now_s - 60.0)
+    assert [each for each in world.plan().steps if isinstance(each, EndPods)] == [EndPods(key, late)]
     world.run_for(120.0)
     assert set(world.ended_pods) == {key}
     world.objects.clear()

@@ -41,9 +41,9 @@ class RollingWorld(FakeWorld):
     others: tuple[str, ...] = ()
     is_silent = False
 
-    def observed(self) -> Observed:
+    def observed(self, *, is_whole: bool = False) -> Observed:
         own = () if self.since() is None else (UID,)
-        return msgspec.structs.replace(super().observed(), rolling=(*self.others, *own))
+        return msgspec.structs.replace(super().observed(is_whole=is_whole), rolling=(*self.others, *own))
 
     @property
     def key(self) -> str:
@@ -229,6 +229,39 @@ def test_sleep_gives_the_place_back() -> None:
     world.cluster["metadata"]["annotations"] = {keys.SLEEP_REQUESTED_AT: "2027-01-15T08:00:00Z"}
     world.run()
     assert (world.since(), world.condition("Sleeping")[0]) == (None, "True")
+
+
+def test_sleep_gives_back_the_place_of_pods_on_a_dead_node() -> None:
+    world = made()
+    with_image("etcd")(world)
+    while world.since() is None:
+        world.step()
+    world.cluster["metadata"]["annotations"] = {keys.SLEEP_REQUESTED_AT: "2027-01-15T08:00:00Z"}
+    for _ in range(5):
+        world.step()
+        world.workload("etcd")["status"] |= {"replicas": 1, "updatedReplicas": 0, "readyReplicas": 0}
+    assert world.since() is None
+
+
+def test_place_of_a_clock_that_was_ahead_is_given_back() -> None:
+    world = made()
+    world.objects[Ref("Namespace", "", world.key)]["metadata"]["annotations"][keys.ROLLING_SINCE] = (
+        "2030-01-15T08:00:00Z"
+    )
+    world.run()
+    assert world.since() is None
+
+
+def test_rotation_needs_no_place() -> None:
+    """People of a tenant may ask for one: it must not wait for others, nor hold them up."""
+    world = made()
+    world.others = FULL
+    world.cluster["metadata"]["annotations"] = {keys.ROTATE_PREFIX + "front-proxy-ca": "one"}
+    world.run()
+    assert world.since() is None
+    assert world.condition("UpToDate") == ("True", "UpToDate")
+    secret = world.objects[Ref("Secret", world.key, "front-proxy-ca")]
+    assert secret["metadata"]["annotations"][keys.ROTATION_TOKEN] == "one"
 
 
 def lose(name: str) -> Callable[[RollingWorld], None]:

@@ -132,6 +132,9 @@ def test_a_try_that_made_no_room_is_not_repeated_at_once() -> None:
 def test_when_something_was_deleted_it_is_tried_again() -> None:
     world = _tried()
     _answer(world, "393")
+    assert _carry_out(world) == [], "members that have just written their files anew have a pause"
+    world.now_s += 20.0
+    _answer(world, "393")
     seen = [_carry_out(world), _carry_out(world)]
     _end(world, "compact")
     seen += [_carry_out(world), _carry_out(world)]
@@ -140,14 +143,18 @@ def test_when_something_was_deleted_it_is_tried_again() -> None:
 
 def test_members_with_a_new_quota_are_let_write() -> None:
     world = _tried()
+    world.now_s += 20.0
+    _answer(world, "392")
     _status(world, "StatefulSet", "etcd")["updatedReplicas"] = 0
     assert _carry_out(world) == ["-Job/compact"]
 
 
 def test_what_failed_is_tried_again_soon() -> None:
     world = _tried(how="Failed")
+    world.now_s += 59.0
+    _answer(world, "392")
     assert _carry_out(world) == []
-    world.now_s += 10.0
+    world.now_s += 1.0
     assert _carry_out(world) == ["-Job/free-space"]
 
 

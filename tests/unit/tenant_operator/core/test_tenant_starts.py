@@ -92,7 +92,7 @@ def test_so_many_control_planes_start_at_a_time(starting: Collection[str], *, is
     world.starting = {own if each == "own" else each for each in starting}
     world.run()
     made = world.plan()
-    assert (made.is_starting, made.waits_to_start) == (is_begun, not is_begun)
+    assert (made.is_down, made.waits_to_start) == (is_begun, not is_begun)
     condition = next(each for each in world.cluster["status"]["conditions"] if each["type"] == "Ready")
     assert ("maxStarting" in condition["message"]) is not is_begun
     assert (Ref("StatefulSet", _key(world), names.ETCD) in world.objects) is is_begun
@@ -106,7 +106,7 @@ def test_what_runs_waits_for_no_place() -> None:
     assert (made.is_starting, made.waits_to_start, made.steps) == (False, False, ())
     world.objects[Ref("Deployment", _key(world), names.API_SERVER)]["status"]["readyReplicas"] = 0
     made = world.plan()
-    assert (made.is_starting, made.waits_to_start) == (True, False)
+    assert (made.is_starting, made.is_down, made.waits_to_start) == (False, True, False)
 
 
 def test_tenant_is_served_while_its_controllers_start() -> None:

@@ -264,7 +264,7 @@ class FakeWorld:
                 self._create(manifest)
             case Remove(ref, uid):
                 self._remove(ref, uid)
-            case EndPods(namespace):
+            case EndPods(namespace, _):
                 self.ended_pods.append(namespace)
             case PatchCluster(patch):
                 change = {key: value for key, value in patch["metadata"].items() if key != "resourceVersion"}

@@ -19,9 +19,12 @@ pytestmark = pytest.mark.asyncio
 PODS = "/api/v1/namespaces/root/pods"
 
 
-def pod(name: str, *, is_ending: bool) -> dict[str, Any]:
+BEFORE = "2027-01-15T08:00:00Z"
+
+
+def pod(name: str, ends_at: str = "") -> dict[str, Any]:
     meta = {"name": name, "namespace": "root", "uid": f"uid-{name}"}
-    return {"metadata": meta | ({"deletionTimestamp": "2027-01-15T08:00:00Z"} if is_ending else {})}
+    return {"metadata": meta | ({"deletionTimestamp": ends_at} if ends_at else {})}
 
 
 def writer(answers: Any) -> SuperClusterWriter:
@@ -30,13 +33,18 @@ def writer(answers: Any) -> SuperClusterWriter:
 
 async def test_only_pods_that_should_have_ended_are_ended() -> None:
     listed = {
-        "items": [pod("runs", is_ending=False), pod("hangs", is_ending=True), pod("gone", is_ending=True)]
+        "items": [
+            pod("runs"),
+            pod("hangs", BEFORE),
+            pod("ends", "2027-01-15T08:00:01Z"),
+            pod("gone", "2027-01-15T07:59:59Z"),
+        ]
     }
     conflict = ApiError(Status(code=409, reason="Conflict"))
     answers = FakeAnswers(
         {f"GET {PODS}": listed, f"DELETE {PODS}/hangs": {}, f"DELETE {PODS}/gone": conflict}
     )
-    await writer(answers).end_pods("root")
+    await writer(answers).end_pods("root", BEFORE)
     assert answers.requests == [
         (f"GET {PODS}", {"labelSelector": "vcnode.io/managed-by=vc-operator", "limit": "100"}),
         (f"DELETE {PODS}/hangs", {}),
@@ -52,8 +60,6 @@ async def test_only_pods_that_should_have_ended_are_ended() -> None:
 
 async def test_refusal_to_end_a_pod_is_a_failure() -> None:
     refused = ApiError(Status(code=403, reason="Forbidden"))
-    answers = FakeAnswers(
-        {f"GET {PODS}": {"items": [pod("hangs", is_ending=True)]}, f"DELETE {PODS}/hangs": refused}
-    )
+    answers = FakeAnswers({f"GET {PODS}": {"items": [pod("hangs", BEFORE)]}, f"DELETE {PODS}/hangs": refused})
     with pytest.raises(ApiError):
-        await writer(answers).end_pods("root")
+        await writer(answers).end_pods("root", BEFORE)

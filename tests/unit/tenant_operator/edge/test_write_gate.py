@@ -52,7 +52,7 @@ STEPS: tuple[OperatorStep, ...] = (
     Apply(config_map("a")),
     ClaimNamespace(NAMESPACE),
     Remove(SOURCE, "u"),
-    EndPods("key"),
+    EndPods("key", "2027-01-15T08:00:00Z"),
     PatchCluster({"metadata": {}}),
     IssueAuthority(AUTHORITY, "key", LABELS),
     IssueLeaf(LEAF, SIGNER, LABELS, {}, b""),

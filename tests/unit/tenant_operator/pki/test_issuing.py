@@ -36,7 +36,7 @@ def test_an_authority(secret: str) -> None:
     assert (own.not_before, own.not_after) == (NOW - 3600, NOW + 3650 * DAY)
     constraints = found.extensions.get_extension_for_class(x509.BasicConstraints).value
     assert constraints == x509.BasicConstraints(
-        ca=True, path_length=1 if secret in ("cluster-ca", "etcd-ca") else 0
+        ca=True, path_length=issuing.MAX_CHAIN if secret in ("cluster-ca", "etcd-ca") else 0
     )
     assert isinstance(found.public_key(), ec.EllipticCurvePublicKey)
     found.verify_directly_issued_by(found)

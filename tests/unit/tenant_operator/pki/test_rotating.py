@@ -73,6 +73,36 @@ def test_servers_of_the_next_authority_show_its_chain() -> None:
     assert accepts(data["tls.crt"], CertificateUsage.SERVER, server)
 
 
+@pytest.mark.parametrize("secret", ["cluster-ca", "etcd-ca"])
+def test_what_has_loaded_an_earlier_authority_accepts_what_the_last_signs(secret: str) -> None:
+    """A pod may run for all of these rotations, each of which restarts none."""
+    plan, spec = PLANS[secret], AUTHORITIES[secret]
+    leaf = "apiserver-serving" if secret == "cluster-ca" else "etcd-server"
+    data: dict[str, bytes] = dict(issuing.authority_data(issuing.new_authority(spec, NOW)))
+    loaded, notes = [data["tls.crt"]], dict[str, str]()
+    for number in range(issuing.MAX_CHAIN + 1):
+        request = str(number)
+        for step in (BEGIN, PROMOTE, DROP, *([RotationStep.FORGET] if plan.forgotten_by else [])):
+            data, notes = taken(rotating.rotate(plan, step, data, notes, NOW, request=request, spec=spec))
+        loaded.append(data["tls.crt"])
+        server = issuing.issue_pair(SPECS[leaf], issuing.signing_pair(data), NOW)
+        accepted = [accepts(each, CertificateUsage.SERVER, server) for each in loaded]
+        assert accepted == [number < issuing.MAX_CHAIN or each > 0 for each in range(len(loaded))]
+
+
+@pytest.mark.parametrize("secret", ["cluster-ca", "etcd-ca"])
+def test_what_has_expired_leads_nowhere(secret: str) -> None:
+    plan, spec = PLANS[secret], AUTHORITIES[secret]
+    data: dict[str, bytes] = dict(issuing.authority_data(issuing.new_authority(spec, NOW)))
+    notes, chains = dict[str, str](), []
+    for year in (5, 9, 11, 30):
+        now = NOW + year * 365 * 86400
+        for step in (BEGIN, PROMOTE, DROP, *([RotationStep.FORGET] if plan.forgotten_by else [])):
+            data, notes = taken(rotating.rotate(plan, step, data, notes, now, request=str(now), spec=spec))
+        chains.append(data.get("chain.crt", b"").count(b"BEGIN"))
+    assert chains == [1, 2, 2, 0]
+
+
 @pytest.mark.parametrize("name", ["etcd-server", "apiserver-etcd-client"])
 def test_a_store_of_before_accepts_what_the_next_signs(name: str) -> None:
     """As a server and as a client: etcd and its clients have loaded the former authority for ever."""

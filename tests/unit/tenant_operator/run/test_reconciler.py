@@ -308,18 +308,33 @@ async def test_place_to_start_ends(*, is_mended: bool) -> None:
     await place.work()
     starting, uid = place.reconciler.starting, place.world.cluster["metadata"]["uid"]
     assert set(starting) == set()
-    server = next(ref for ref in place.world.objects if (ref.kind, ref.name) == ("Deployment", "apiserver"))
-    status = place.world.objects[server]["status"]
-    status["readyReplicas"] = 0
+    objects = place.world.objects
+    server = next(ref for ref in objects if (ref.kind, ref.name) == ("Deployment", "apiserver"))
+    store = next(ref for ref in objects if ref.kind == "StatefulSet")
+    served = objects.pop(server)["status"]
+    objects[store]["status"]["readyReplicas"] = 0
     place.queue.add(ACME)
     await place.work()
     assert set(starting) == {uid}
     if is_mended:
-        status["readyReplicas"] = 1
+        objects[server]["status"] = served
+        objects[store]["status"]["readyReplicas"] = 1
         place.queue.add(ACME)
     place.clock.now = 1.0 if is_mended else LONGEST_START_S
     await place.work()
     assert set(starting) == set()
+
+
+async def test_who_comes_down_again_takes_no_place_to_start() -> None:
+    """A few tenants whose API servers end again and again would take all places."""
+    place = ReconcilePlace()
+    await place.work()
+    objects = place.world.objects
+    server = next(ref for ref in objects if (ref.kind, ref.name) == ("Deployment", "apiserver"))
+    objects[server]["status"]["readyReplicas"] = 0
+    place.queue.add(ACME)
+    await place.work()
+    assert set(place.reconciler.starting) == set()
 
 
 async def test_a_deleted_virtual_cluster_is_forgotten_alone() -> None:
