@@ -201,10 +201,12 @@ def _loaded(live: LiveObject) -> bytes:
     dropped.
     """
     found = live.certificates
+    # Who edits the Secret may have taken it.
+    present = found.get("tls.crt", b"")
     if "next.crt" in found:
-        return bundle_of((found["tls.crt"],))
+        return bundle_of((present,))
     previous = found.get("previous.crt", b"")
-    return bundle_of((previous,) if previous and "chain.crt" in found else (found["tls.crt"], previous))
+    return bundle_of((previous,) if previous and "chain.crt" in found else (present, previous))
 
 
 def registration(control_plane: ControlPlane, authority: LiveObject, leaf: LiveObject) -> tuple[Object, ...]:
