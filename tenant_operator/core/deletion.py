@@ -23,7 +23,7 @@ from tenant_operator.model.objects import Object, Ref
 TERMINATING = "Terminating"
 _AWAITED_S = 1.0
 _LISTED_S = 30.0
-# After the time that the API server has given a pod to end: its kubelet has not ended it, or not said so.
+# After the time that the API server has given a pod to end: its kubelet has not ended it, or is away.
 _LATE_S = 60.0
 
 

@@ -27,7 +27,7 @@ _MAX_TEXTS = 4
 _COUNT_BYTES = 2
 _HEAD_BYTES = 1 + _COUNT_BYTES
 _PEM_LINE = 64
-_UUID_BYTES = 16
+_UID_BYTES = 16
 
 
 class _PackedFacts(msgspec.Struct, frozen=True, array_like=True):
@@ -162,7 +162,7 @@ def _packed_uid(uid: str) -> bytes | list[str]:
         found = bytes.fromhex(uid.replace("-", ""))
     except ValueError:
         return [uid]
-    return found if len(found) == _UUID_BYTES and _uid_text(found) == uid else [uid]
+    return found if len(found) == _UID_BYTES and _uid_text(found) == uid else [uid]
 
 
 def _uid_text(found: bytes) -> str:

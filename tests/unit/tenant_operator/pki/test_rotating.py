@@ -74,7 +74,7 @@ def test_servers_of_the_next_authority_show_its_chain() -> None:
 
 
 @pytest.mark.parametrize("secret", ["cluster-ca", "etcd-ca"])
-def test_what_has_loaded_an_earlier_authority_accepts_what_the_last_signs(secret: str) -> None:
+def test_earlier_authorities_accept_what_the_last_signs(secret: str) -> None:
     """A pod may run for all of these rotations, each of which restarts none."""
     plan, spec = PLANS[secret], AUTHORITIES[secret]
     leaf = "apiserver-serving" if secret == "cluster-ca" else "etcd-server"
