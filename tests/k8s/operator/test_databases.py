@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A tenant on a PostgreSQL that tenants share: its database is made, and goes."""
+"""A tenant on a PostgreSQL that tenants share: its database is made, is away for a while, and goes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.k8s.operator import postgresql, releases, tenants
+from tests.k8s.operator import neighbours, postgresql, releases, tenants
 from tests.k8s.operator.daemon import NAMESPACE, OperatorDaemon
 from tests.k8s.operator.ground import OperatorGround
 from tests.k8s.operator.postgresql import PostgresqlServer
@@ -23,6 +23,12 @@ pytestmark = pytest.mark.timeout(300)
 _RELEASE = "v1.34-postgresql"
 _SECRET = "postgresql"
 _CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
+_AVAILABLE = "ControlPlaneAvailable"
+# The goal is 10 s; the figure is printed.
+_SHOWN_S = 30.0
+_AWAY_S = 60.0
+_BACK_S = 90.0
+_CALM_S = 5.0
 
 
 @pytest.fixture(scope="module")
@@ -90,6 +96,39 @@ def test_administrator_is_not_in_the_root_namespace(tenant: OperatedTenant, serv
     log = (tenant.ground.directory / "postgresql.log").read_text()
     assert "ALTER ROLE" in log
     assert not any(password in text for text in (log, tenant.operator.log.read_text()))
+
+
+def test_server_that_is_away_is_shown_and_service_returns(
+    tenant: OperatedTenant,
+    server: PostgresqlServer,
+    residents: tuple[OperatedTenant, OperatedTenant],
+    figures: list[str],
+) -> None:
+    neighbour = residents[1]
+    with neighbours.asked(neighbour) as calm:
+        began = time.monotonic()
+        tenant.wait("a while is over", lambda: time.monotonic() - began >= _CALM_S)
+    with neighbours.asked(neighbour) as times:
+        server.pause()
+        began = time.monotonic()
+        try:
+            shown = tenant.wait_condition(_AVAILABLE, "False", timeout_s=_SHOWN_S)
+            shown_s = time.monotonic() - began
+            tenant.wait("it was away", lambda: time.monotonic() - began >= _AWAY_S)
+        finally:
+            server.resume()
+        began = time.monotonic()
+        tenant.wait_condition(tenants.READY, timeout_s=_BACK_S)
+        back_s = time.monotonic() - began
+    assert f"whether the datastore of Secret {_SECRET} answers" in shown["message"]
+    api = tenant.api()
+    assert api.get(f"{_CONFIG_MAPS}/kept")["data"] == {"at": "before"}
+    api.patch(f"{_CONFIG_MAPS}/kept", {"data": {"at": "after"}})
+    times.check()
+    figures.append(
+        f"{tenant.name}, PostgreSQL away for {_AWAY_S:.0f} s: shown after {shown_s:.1f} s, Ready "
+        f"{back_s:.1f} s after it is back; {neighbour.name}: {times}; before: {calm}"
+    )
 
 
 def test_deletion_leaves_no_database_and_no_role(
