@@ -520,7 +520,7 @@ async def _connected(
     host = place.hostname or ""
     port = place.port or (443 if place.scheme == "https" else 80)
     name = None if now.tls is None else now.access.server_name or host
-    hosts = [host] if resolve is None else await resolve(host, port)
+    hosts = (host,) if resolve is None else tuple(await resolve(host, port))
     return await dial(hosts, port, now.tls, name, waiting, session)
 
 

@@ -15,7 +15,7 @@ import socket
 import ssl
 import struct
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Protocol, cast
 
 from daemonkit.keepalive import keep_alive
@@ -370,7 +370,7 @@ class Connection(asyncio.BufferedProtocol):
 
 
 async def dial(
-    hosts: Sequence[str],
+    hosts: tuple[str, ...],
     port: int,
     context: ssl.SSLContext | None,
     server_hostname: str | None,
@@ -388,7 +388,7 @@ async def dial(
     return connection
 
 
-async def _opened(make: Callable[[], Connection], hosts: Sequence[str], port: int) -> Connection:
+async def _opened(make: Callable[[], Connection], hosts: tuple[str, ...], port: int) -> Connection:
     loop = asyncio.get_running_loop()
     for host in hosts[:-1]:
         try:

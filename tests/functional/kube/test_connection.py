@@ -130,7 +130,7 @@ async def test_what_waits_is_counted_and_bounded(authority: Authority, is_tls: b
     async with server(serve, authority if is_tls else None) as port:
         context = trusting(authority) if is_tls else None
         waiting = WaitingBytes(is_short=is_short)
-        connection = await dial("127.0.0.1", port, context, "127.0.0.1" if is_tls else None, waiting)
+        connection = await dial(("127.0.0.1",), port, context, "127.0.0.1" if is_tls else None, waiting)
         connection.write(b"go")
         received = 0
         while received < size:
@@ -147,7 +147,7 @@ async def test_what_nobody_reads_is_given_back_at_the_end() -> None:
 
     async with server(serve, None) as port:
         waiting = WaitingBytes(is_short=False)
-        connection = await dial("127.0.0.1", port, None, None, waiting)
+        connection = await dial(("127.0.0.1",), port, None, None, waiting)
         await until(lambda: waiting.waiting_bytes == 1000)
         connection.close()
         assert waiting.waiting_bytes == 0
@@ -159,13 +159,13 @@ async def test_an_unverified_peer_is_refused(authority: Authority) -> None:
 
     async with server(serve, authority) as port:
         with pytest.raises(ssl.SSLCertVerificationError):
-            await dial("127.0.0.1", port, trusting(Authority.create("other")), "127.0.0.1")
+            await dial(("127.0.0.1",), port, trusting(Authority.create("other")), "127.0.0.1")
         with pytest.raises(ssl.SSLCertVerificationError):
-            await dial("127.0.0.1", port, trusting(authority), "elsewhere")
+            await dial(("127.0.0.1",), port, trusting(authority), "elsewhere")
     async with server(serve, None) as port:
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.2):
-                await dial("127.0.0.1", port, trusting(authority), "127.0.0.1")
+                await dial(("127.0.0.1",), port, trusting(authority), "127.0.0.1")
 
 
 @pytest.mark.parametrize("greeting", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n"])
@@ -177,7 +177,7 @@ async def test_a_peer_without_tls_is_an_error(authority: Authority, greeting: by
 
     async with server(serve, None) as port:
         with pytest.raises(OSError, match=r"SSL|handshake|reset"):
-            await dial("127.0.0.1", port, trusting(authority), "127.0.0.1")
+            await dial(("127.0.0.1",), port, trusting(authority), "127.0.0.1")
 
 
 def reply(body: bytes) -> bytes:
@@ -370,7 +370,7 @@ async def test_a_vanished_server_is_asked_by_keepalive(monkeypatch: pytest.Monke
 
     monkeypatch.setattr("daemonkit.kube.connection.keep_alive", recorded)
     async with server(serve, None) as port:
-        (await dial("127.0.0.1", port, None, None)).close()
+        (await dial(("127.0.0.1",), port, None, None)).close()
     assert found == [True]
 
 
@@ -384,7 +384,7 @@ async def test_tls_records_of_a_byte_are_bounded_in_number(authority: Authority)
         await reader.read()
 
     async with server(serve, authority) as port:
-        connection = await dial("127.0.0.1", port, trusting(authority), "127.0.0.1")
+        connection = await dial(("127.0.0.1",), port, trusting(authority), "127.0.0.1")
         received = bytearray()
 
         async def read_all() -> None:
@@ -410,7 +410,7 @@ async def test_a_handshake_is_bounded_in_bytes(authority: Authority) -> None:
 
     async with server(serve, None) as port:
         with pytest.raises(OSError, match=r"handshake|SSL"):
-            await dial("127.0.0.1", port, trusting(authority), "127.0.0.1")
+            await dial(("127.0.0.1",), port, trusting(authority), "127.0.0.1")
 
 
 @pytest.mark.parametrize("is_tls", [True, False])
@@ -422,7 +422,7 @@ async def test_a_busy_peer_leaves_turns_to_other_tasks(authority: Authority, is_
 
     async with server(serve, authority if is_tls else None) as port:
         given = (trusting(authority), "127.0.0.1") if is_tls else (None, None)
-        connection = await dial("127.0.0.1", port, *given)
+        connection = await dial(("127.0.0.1",), port, *given)
         # Of bytes that were there already, no more than two pieces between two turns.
         assert await _most_in_a_turn(connection, 4 << 20, goes_on=False) <= 2 * PIECE_BYTES
         connection.close()
@@ -438,7 +438,7 @@ async def test_many_records_are_taken_in_turns_of_their_own(authority: Authority
         await reader.read()
 
     async with server(serve, authority) as port:
-        connection = await dial("127.0.0.1", port, trusting(authority), "127.0.0.1")
+        connection = await dial(("127.0.0.1",), port, trusting(authority), "127.0.0.1")
         assert await _most_in_a_turn(connection, 6_000 * 60, goes_on=True) <= 2 * PIECE_BYTES
         connection.close()
 
