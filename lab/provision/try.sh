@@ -14,9 +14,11 @@ says() {
 }
 
 for tenant in $TENANTS; do
-    # The policy is newer than its pod.
+    # The policy may be newer than the tenant's first pods: those would pull their images.
     of "$tenant" rollout restart deployment/web
     retry 120 of "$tenant" get networks.arktos.futurewei.com default
+    retry 120 of "$tenant" get deployment coredns-default --namespace kube-system
+    of "$tenant" delete pods --all --wait=false --namespace kube-system
     retry 120 of "$tenant" get runtimeclass kata
     of "$tenant" apply -f - <<END
 apiVersion: v1
