@@ -55,7 +55,7 @@ class PagedStore(Store[T], abc.ABC):
     def comparing(
         self, items: Iterable[Put[T] | Undecodable], version: str
     ) -> Generator[None, None, Replacement[T]]:
-        """The deletions by a list of which all pages were taken."""
+        """Delete what the list lacks, after its last page."""
         changes = self.take_page(items)
         changes += yield from self._missing()
         gone = self._decode_failures.keys() - self._listed_failures

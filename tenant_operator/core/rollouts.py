@@ -126,7 +126,7 @@ def give_back(
     asked = observed.probes.get("nodes")
     is_well = ready.is_true and asked is not None and asked.at >= _begun(taken_at)
     is_settled = all(each.is_settled for each in workloads)
-    # The pods of one that sleeps serve nobody, also those on a node that is away.
+    # Pods of a sleeping tenant serve no request, also those on a node that is away.
     if control_plane.is_asleep or (
         is_settled and (not is_running or is_well or _was_not_ready(observed, taken_at))
     ):

@@ -45,7 +45,7 @@ ASKED, VERSION = "asked", "version"
 
 # An answer is about a moment; a consumer that starts later is not in it.
 _FRESH_S = 30.0
-# A mounted file arrives within 90 s. What takes longer may take weeks, as a store that nobody starts again.
+# A mounted file arrives within 90 s. A store that is to restart may take weeks.
 _ASK_AGAIN_S = 3.0
 _OFTEN = 40
 _LONGEST_S = 300.0
@@ -64,7 +64,7 @@ class RotationScope(msgspec.Struct, frozen=True):
     files: dict[str, str]
 
     def answers(self) -> Mapping[str, Asked]:
-        """What consumers answered to the last questions, by what rotates. Whoever acts asks `is_fresh`."""
+        """What consumers answered to the last questions, by what rotates. Steps need `is_fresh` ones."""
         observed = self.observed
         found: dict[str, Asked] = {}
         for what in SUPPORTED:

@@ -17,7 +17,7 @@ SERVER_PAIR = pods.key_pair(names.ETCD_SERVER)
 AUTHORITY = pods.authorities(names.ETCD_BUNDLE)
 _LOADED = f"{names.ETCD_CA}/{names.LOADED}"
 _FIRST_LOADED = f"{names.ETCD_CA}/{names.FIRST_LOADED}"
-# The API server reads this pair again, and nobody can ask which it uses: pods of another template do.
+# The API server reads this pair again, and no request shows which one it uses: pods are replaced.
 _ISSUER = f"{names.API_SERVER_ETCD_CLIENT}/{names.ISSUER}"
 # The database, a snapshot of it that is being received, and the log.
 _FILES_TO_QUOTA = 3

@@ -29,7 +29,7 @@ _ROOT_KEY = "ca.crt"
 _PAGE = 500
 _MAX_PAGES = 20
 _MAX_PAGE_BYTES = 32 << 20
-# Whoever waits for more has these to name.
+# A rotation that waits for more namespaces names these.
 _MAX_NAMESPACES = 20
 _MERGE_PATCH = "application/merge-patch+json"
 _MAX_ANSWER_BYTES = 1 << 20

@@ -193,7 +193,7 @@ class RotationStep(enum.StrEnum):
     CLEAN = "Clean"
     """Remove the previous authority from `extension-apiserver-authentication`."""
     FORGET = "Forget"
-    """Forget the previous authority, which nobody trusts any more."""
+    """Forget the previous authority, which no consumer trusts any more."""
 
 
 class RotationDecision(msgspec.Struct, frozen=True):
