@@ -23,9 +23,9 @@ from tenant_operator.life.requests import time_of
 from tenant_operator.metrics import OperatorMetrics
 from tenant_operator.model.objects import Ref
 from tenant_operator.model.virtual_cluster import VirtualCluster
+from tenant_operator.run.bounded_tenants import BoundedTenants
 from tenant_operator.run.probe_queue import ProbeQueue
 from tenant_operator.run.queue import ReconcileQueue
-from tenant_operator.run.rolling import RollingTenants
 
 # A watch shows a write within milliseconds. Without its event the next plan is made all the same.
 OBSERVE_S = 5.0
@@ -77,8 +77,8 @@ class Reconciler:
         self._metrics = metrics
         self._outside = outside
         self._in_tenants = 0
-        self.rolling = RollingTenants(settings.max_rolling, queue.add)
-        self.starting = RollingTenants(settings.max_starting, queue.add)
+        self.rolling = BoundedTenants(settings.max_rolling, queue.add)
+        self.starting = BoundedTenants(settings.max_starting, queue.add)
         self.states: dict[str, ReconcileState] = {}
         """By the UID of the VirtualCluster."""
 

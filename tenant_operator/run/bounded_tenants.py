@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which tenants have a place among those that get other pods now, and who waits for one.
+"""Which tenants have one of so many places, and which wait for one: to get other pods, or to start.
 
-The places are annotations of root namespaces, which a watch shows. A place that a plan has just taken counts
-before that: several are planned at once.
+Places of tenants that get other pods are annotations of root namespaces, which a watch shows. A place that a
+plan has just taken counts before that, as several are planned at once; those to start are never written.
 """
 
 from collections.abc import Callable, Collection, Iterator
@@ -11,7 +11,7 @@ from daemonkit.kube.resources import Key
 from tenant_operator.life.requests import time_of
 
 
-class RollingTenants(Collection[str]):
+class BoundedTenants(Collection[str]):
     """The UIDs of those with a place. `wake` has a VirtualCluster planned again."""
 
     def __init__(self, most: int, wake: Callable[[Key], None]) -> None:

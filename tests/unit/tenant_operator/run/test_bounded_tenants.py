@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from daemonkit.kube.resources import Key
-from tenant_operator.run.rolling import RollingTenants
+from tenant_operator.run.bounded_tenants import BoundedTenants
 
 A, B, C = ("n", "a"), ("n", "b"), ("n", "c")
 
@@ -16,7 +16,7 @@ A, B, C = ("n", "a"), ("n", "b"), ("n", "c")
 class RollingFixture:
     def __init__(self, most: int) -> None:
         self.woken: list[Key] = []
-        self.rolling = RollingTenants(most, self.woken.append)
+        self.rolling = BoundedTenants(most, self.woken.append)
 
 
 def test_place_counts_from_the_plan_on() -> None:
@@ -80,7 +80,7 @@ def test_another_leader_starts_from_what_is_written() -> None:
 def test_all_get_their_turn(most: int, orders: list[tuple[int, bool]]) -> None:
     """In any order of plans and ends there are never more, and in the end nobody waits."""
     due: list[Key] = [("n", str(each)) for each in range(10)]
-    rolling = RollingTenants(most, due.append)
+    rolling = BoundedTenants(most, due.append)
     done: set[str] = set()
 
     def plan(key: Key) -> None:
