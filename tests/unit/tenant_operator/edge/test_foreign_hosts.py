@@ -78,5 +78,5 @@ async def test_what_was_judged_is_dialled(monkeypatch: pytest.MonkeyPatch) -> No
         with pytest.raises(UnreachableError):
             await client.request("GET", "/version", {})
     await client.close()
-    assert dialled == [["192.0.2.7"]] * len(dialled)
+    assert dialled == [("192.0.2.7",)] * len(dialled)
     assert dialled
