@@ -44,6 +44,7 @@ COMPILED = (
     "vnagent/request_log.py",
     "vnagent/state.py",
     "vnagent/transport/cipher.py",
+    "vnagent/transport/poll_groups.py",
     "vnagent/transport/poller.py",
     "vnagent/transport/selector.py",
     "vnagent/transport/timing_wheel.py",

@@ -28,7 +28,8 @@ from daemonkit.admission.handshake_accounts import NO_COST, HandshakeCost
 from vnagent.transport.cipher import CIPHERTEXT, CIPHERTEXT_VIEW, PLAINTEXT, RECEIVE_BYTES, Cipher
 from vnagent.transport.handler import NO_USAGE, ByteUsage, ConnectionHandler, EndReason
 from vnagent.transport.keepalive import INFO_BYTES, has_vanished
-from vnagent.transport.poller import PolledSocket, PollGroup, SocketPoller
+from vnagent.transport.poll_groups import PolledSocket, PollGroup
+from vnagent.transport.poller import SocketPoller
 
 # Unsent bytes above which the sender is paused, and below which it goes on.
 HIGH_BYTES = 256 * 1024
@@ -57,7 +58,7 @@ MAX_HANDSHAKE_BYTES = 12 * 1024
 # in one piece, and 128 KiB of key updates would hold up all others for 40 ms.
 FIRST_RECEIVE_BYTES = 4096
 _MAX_RECEIVE_BYTES = 32 * 1024
-# While several tenants have connections: 128 KiB take 0.3 ms, which is more than a turn (`poller.TURN_S`).
+# While several tenants have connections: 128 KiB take 0.3 ms, which is more than a turn (`poll_groups.TURN_S`).
 SHARED_RECEIVE_BYTES = 32 * 1024
 # A record costs 1.6 us whatever its size: 32 KiB in records of a byte take 2.3 ms, in large ones 0.1 ms.
 # So the next receive is bounded to so many records of the last size: 4 KiB where each has

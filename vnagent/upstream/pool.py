@@ -24,7 +24,8 @@ from vnagent.core.kubelet_request import KubeletRequests
 from vnagent.core.upstream_request import UpstreamRequests
 from vnagent.transport.cipher import Cipher
 from vnagent.transport.handler import EndReason
-from vnagent.transport.poller import PollGroup, SocketPoller
+from vnagent.transport.poll_groups import PollGroup
+from vnagent.transport.poller import SocketPoller
 from vnagent.transport.tls_connection import TlsConnection
 from vnagent.upstream.session import UpstreamSession
 

@@ -9,7 +9,8 @@ from functools import partial
 
 from tests.functional.vnagent.connection_links import ConnectionLink, connected_link, run, until
 from vnagent.transport.handler import NO_USAGE
-from vnagent.transport.poller import TENANT_EVENTS, TURN_S, SocketPoller
+from vnagent.transport.poll_groups import TURN_S
+from vnagent.transport.poller import TENANT_EVENTS, SocketPoller
 
 # Three of them exceed a turn.
 EVENT_S = 0.45 * TURN_S

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from tests.functional.vnagent.polled_tenants import EVENT_S, PolledTenants, polled, send
-from vnagent.transport.poller import CALLS, TURN_S
+from vnagent.transport.poll_groups import CALLS, TURN_S
 
 EVENT = EVENT_S / TURN_S
 

@@ -15,7 +15,8 @@ from tests.functional.vnagent.polled_tenants import (
     send,
     served_by_iteration,
 )
-from vnagent.transport.poller import MAX_DEBT_S, TURN_S, SocketPoller
+from vnagent.transport.poll_groups import MAX_DEBT_S, TURN_S
+from vnagent.transport.poller import SocketPoller
 
 EVENT = EVENT_S / TURN_S
 MAX_DEBT = MAX_DEBT_S / TURN_S

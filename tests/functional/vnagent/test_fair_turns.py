@@ -13,7 +13,8 @@ from tests.functional.vnagent.polled_tenants import (
     send,
     served_by_iteration,
 )
-from vnagent.transport.poller import SHARED_EVENTS, TENANT_EVENTS, TURN_S, WORKING_S
+from vnagent.transport.poll_groups import TURN_S, WORKING_S
+from vnagent.transport.poller import SHARED_EVENTS, TENANT_EVENTS
 from vnagent.transport.tls_connection import SHARED_RECEIVE_BYTES
 
 EVENT = EVENT_S / TURN_S

@@ -35,7 +35,8 @@ from vnagent.downstream.client_connection import ClientConnection
 from vnagent.request_queue import LOOKED_AT_ONCE, RequestQueue
 from vnagent.state import AgentState
 from vnagent.transport.handler import NO_USAGE
-from vnagent.transport.poller import CALLS, SHARED_EVENTS, TENANT_EVENTS, PollGroup, SocketPoller
+from vnagent.transport.poll_groups import CALLS, PollGroup
+from vnagent.transport.poller import SHARED_EVENTS, TENANT_EVENTS, SocketPoller
 from vnagent.transport.tls_connection import TlsConnection
 from vnagent.upstream.pool import ResponseHandler, UpstreamAddress, UpstreamPool
 
@@ -312,7 +313,7 @@ def test_without_a_descriptor_a_tenant_joins_the_shared_group(monkeypatch: pytes
             raise OSError(errno.EMFILE, "no descriptor")
 
         async with contextlib.AsyncExitStack() as stack:
-            monkeypatch.setattr("vnagent.transport.poller.select.epoll", refuse)
+            monkeypatch.setattr("vnagent.transport.poll_groups.select.epoll", refuse)
             (one,) = await links_of(stack, poller, "ten-a")
             assert one.transport.group is poller.shared
             one.far.write(b"x")

@@ -8,14 +8,8 @@ from typing import cast
 import pytest
 
 from vnagent.transport.handler import NO_USAGE
-from vnagent.transport.poller import (
-    CHECKED_PARTS,
-    CLOSED_AT_ONCE,
-    LOOKED_AT_ONCE,
-    PolledSocket,
-    PollGroup,
-    SocketPoller,
-)
+from vnagent.transport.poll_groups import PolledSocket, PollGroup
+from vnagent.transport.poller import CHECKED_PARTS, CLOSED_AT_ONCE, LOOKED_AT_ONCE, SocketPoller
 
 NOW_S = 1_000.0
 PERIOD_S = SocketPoller.PERIOD_S

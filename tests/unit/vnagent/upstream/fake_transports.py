@@ -7,7 +7,8 @@ from typing import cast
 from daemonkit.tls.client_session import ClientSession
 from vnagent.core.head import ResponseHead
 from vnagent.core.upstream_request import UpstreamRequests
-from vnagent.transport.poller import PollGroup, SocketPoller
+from vnagent.transport.poll_groups import PollGroup
+from vnagent.transport.poller import SocketPoller
 from vnagent.transport.tls_connection import TlsConnection
 from vnagent.upstream.pool import UpstreamAddress, UpstreamConnection, UpstreamPool
 from vnagent.upstream.session import UpstreamSession
