@@ -8,6 +8,12 @@ import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
+from daemonkit.kube.client import MAX_RESPONSE_BYTES
+from daemonkit.kube.watch import MAX_EVENT_BYTES
+
+# A page of 500 objects of 16 KB each, which few are. It is held twice while it is decoded.
+PAGE_BYTES = 8 << 20
+
 PageOutcome = bytes | Exception
 Spawn = Callable[[Coroutine[Any, Any, PageOutcome], str], asyncio.Task[PageOutcome]]
 """Starts a task with a name."""
@@ -65,3 +71,11 @@ class PageRequests:
         # It is for who reads the page, if anybody does.
         except Exception as error:  # noqa: BLE001 - `page` raises it
             return error
+
+
+def body_limit_of(params: Mapping[str, str]) -> int:
+    """How much of an answer is read: of one object as much as of an event."""
+    limit = params.get("limit")
+    if limit is None:
+        return MAX_RESPONSE_BYTES
+    return MAX_EVENT_BYTES if limit == "1" else PAGE_BYTES

@@ -28,7 +28,7 @@ from daemonkit.kube.client import (
 )
 from daemonkit.kube.freshness import Failure
 from daemonkit.kube.object_limits import limits_of
-from daemonkit.kube.page_requests import PageRequests, Spawn
+from daemonkit.kube.page_requests import PAGE_BYTES, PageRequests, Spawn, body_limit_of
 from daemonkit.kube.paged_store import PagedStore
 from daemonkit.kube.reflector_log import FailureLog, OversizedObjectLog, failure_of
 from daemonkit.kube.reflector_policy import (
@@ -51,10 +51,10 @@ from daemonkit.kube.reflector_policy import (
     retried,
 )
 from daemonkit.kube.resources import Identity, Key, KubeObject, Resource
+from daemonkit.kube.retry_pause import RetryPause
 from daemonkit.kube.store import Change, DecodeFailed, RegressedError, Store
 from daemonkit.kube.watch import (
     LARGE_BYTES,
-    MAX_EVENT_BYTES,
     Bookmark,
     EventDecoder,
     Failed,
@@ -64,6 +64,7 @@ from daemonkit.kube.watch import (
     Put,
     Removed,
     Undecodable,
+    metadata_of,
 )
 from daemonkit.remedies import Cause
 
@@ -71,8 +72,6 @@ _log = logs.get(__name__)
 
 T = TypeVar("T", bound=KubeObject)
 
-# A page of 500 objects of 16 KB each, which few are. It is held twice while it is decoded.
-PAGE_BYTES = 8 << 20
 # Of a page, what is decoded in one turn of the loop: within some milliseconds.
 _SLICE_OBJECTS = 100
 _SLICE_BYTES = 256 << 10
@@ -171,7 +170,7 @@ class Reflector(Generic[T]):
         self._events = 0  # of objects
         self._is_relisting = False
         self._regressions = 0
-        self._pause: asyncio.Future[None] | None = None
+        self._pause = RetryPause()
         self._oversized_log = OversizedObjectLog(resource, clock)
         self._failure_log = FailureLog(self.name)
         self.synced = asyncio.Event()
@@ -245,26 +244,13 @@ class Reflector(Generic[T]):
 
     def retry_now(self) -> None:
         """The server is known to answer again: end a wait after failures, and forget them."""
-        if self._pause is not None and not self._pause.done():
-            self._pause.set_result(None)
-
-    async def _was_ended(self, delay_s: float) -> bool:
-        """Wait before a step. Returns whether `retry_now` has ended that."""
-        self._pause = asyncio.get_running_loop().create_future()
-        try:
-            async with asyncio.timeout(delay_s):
-                await self._pause
-        except TimeoutError:
-            return False
-        finally:
-            self._pause = None
-        return True
+        self._pause.end()
 
     async def run(self, spawn: Spawn | None = None) -> None:
         """List and watch until cancelled. With `spawn` pages are asked for early; see `PageRequests`."""
         state = Progress()
         while True:
-            if state.step.delay_s > 0 and await self._was_ended(state.step.delay_s):
+            if state.step.delay_s > 0 and await self._pause.was_ended(state.step.delay_s):
                 state = retried(state)
             try:
                 outcome = await self._take(state.step, spawn)
@@ -379,7 +365,7 @@ class Reflector(Generic[T]):
         await in_steps(emptied(found.objects, found.failures, delivered))
 
     async def _page(self, params: Mapping[str, str]) -> bytes:
-        return await self._client.request("GET", self._path, params, limit_bytes=_body_limit(params))
+        return await self._client.request("GET", self._path, params, limit_bytes=body_limit_of(params))
 
     async def _read(
         self,
@@ -454,11 +440,11 @@ class Reflector(Generic[T]):
         A page may be as large as the server likes: other tasks run in between.
         """
         total_bytes = taken_bytes = slice_bytes = 0
-        decoder, part, has_filter = self._decoder, self._budget_part, self._include is not None
+        decoder, part, include = self._decoder, self._budget_part, self._include
         for count, raw in enumerate(page.items, 1):
             size = len(raw)
             item = await in_steps(decoder.steps_of_item(raw)) if size > LARGE_BYTES else decoder.item(raw)
-            if has_filter and not self._is_included(metadata := _metadata(item)):
+            if include is not None and not include(metadata := metadata_of(item)):
                 if self._is_filtered(metadata):
                     filtered.setdefault(metadata.namespace, set()).add(metadata.name)
             else:
@@ -487,9 +473,6 @@ class Reflector(Generic[T]):
         self._deliver([], is_due=not self.synced.is_set())
         self.synced.set()
         return True
-
-    def _is_included(self, metadata: Identity) -> bool:
-        return self._include is None or self._include(metadata)
 
     def _is_filtered(self, metadata: Identity) -> bool:
         """Whether the name of an object that is not included belongs into `filtered`."""
@@ -559,7 +542,7 @@ class Reflector(Generic[T]):
                 if (
                     self._include is None
                     or isinstance(event, Bookmark)
-                    or self._include(metadata := _metadata(event))
+                    or self._include(metadata := metadata_of(event))
                 ):
                     changes += self._store.apply(event)
                 else:
@@ -612,15 +595,3 @@ class Reflector(Generic[T]):
                 failure = failure_of(outcome, self._clock())
                 if failure is not None:
                     self._failure_log.failed(step, failure, version=self._store.version, following=following)
-
-
-def _body_limit(params: Mapping[str, str]) -> int:
-    """How much of an answer is read: of one object as much as of an event."""
-    limit = params.get("limit")
-    if limit is None:
-        return MAX_RESPONSE_BYTES
-    return MAX_EVENT_BYTES if limit == "1" else PAGE_BYTES
-
-
-def _metadata(item: Put[T] | Undecodable | Removed) -> Identity:
-    return item.value.metadata if isinstance(item, Put) else item.metadata

@@ -113,6 +113,11 @@ class Failed(msgspec.Struct, frozen=True):
 Event = Put[T] | Removed | Undecodable | Bookmark | Failed
 
 
+def metadata_of(item: Put[T] | Undecodable | Removed) -> Identity:
+    """Name, namespace and UID of the object that an event, or an item of a list, is about."""
+    return item.value.metadata if isinstance(item, Put) else item.metadata
+
+
 class BoundedParser(msgspec.Struct, Generic[T], frozen=True):
     """Parses objects of at most `most_values` values. It raises msgspec.ValidationError for others."""
 

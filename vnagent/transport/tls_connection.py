@@ -58,7 +58,7 @@ MAX_HANDSHAKE_BYTES = 12 * 1024
 # in one piece, and 128 KiB of key updates would hold up all others for 40 ms.
 FIRST_RECEIVE_BYTES = 4096
 _MAX_RECEIVE_BYTES = 32 * 1024
-# While several tenants have connections: 128 KiB take 0.3 ms, which is more than a turn (`poll_groups.TURN_S`).
+# While several tenants have connections: 128 KiB take 0.3 ms, more than a turn (`poll_groups.TURN_S`).
 SHARED_RECEIVE_BYTES = 32 * 1024
 # A record costs 1.6 us whatever its size: 32 KiB in records of a byte take 2.3 ms, in large ones 0.1 ms.
 # So the next receive is bounded to so many records of the last size: 4 KiB where each has

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 
 import pytest
 
-from daemonkit.kube.client import AnswerTooLargeError, UnreachableError
-from daemonkit.kube.page_requests import PageRequests
+from daemonkit.kube.client import MAX_RESPONSE_BYTES, AnswerTooLargeError, UnreachableError
+from daemonkit.kube.page_requests import PAGE_BYTES, PageRequests, body_limit_of
+from daemonkit.kube.watch import MAX_EVENT_BYTES
 from daemonkit.remedies import Cause
 from daemonkit.tasks import Tasks
 
@@ -123,3 +124,8 @@ async def test_a_page_that_is_not_read_is_given_up() -> None:
     pages.end()
     await source.was_given_up.wait()
     await tasks.close(1.0)
+
+
+async def test_one_object_may_be_as_large_as_an_event() -> None:
+    found = [body_limit_of(each) for each in ({}, {"limit": "500"}, {"limit": "1"})]
+    assert found == [MAX_RESPONSE_BYTES, PAGE_BYTES, MAX_EVENT_BYTES]

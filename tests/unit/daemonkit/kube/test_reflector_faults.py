@@ -9,7 +9,7 @@ from daemonkit.kube import oversized_objects
 from daemonkit.kube.client import UnreachableError
 from daemonkit.kube.freshness import Failure
 from daemonkit.kube.object_limits import MAX_OBJECT_BYTES
-from daemonkit.kube.reflector import PAGE_BYTES
+from daemonkit.kube.page_requests import PAGE_BYTES
 from daemonkit.kube.reflector_policy import Timing
 from daemonkit.kube.resources import CONFIG_MAPS
 from daemonkit.metrics import Registry
