@@ -4,7 +4,9 @@
 All that a tenant answers is bounded.
 """
 
+import asyncio
 import base64
+import hashlib
 from collections.abc import Mapping
 
 import msgspec
@@ -27,8 +29,12 @@ _CONFIG_MAPS = "/api/v1/configmaps"
 _ROOT_CERTIFICATES = "metadata.name=kube-root-ca.crt"
 _ROOT_KEY = "ca.crt"
 _PAGE = 500
-_MAX_PAGES = 20
-_MAX_PAGE_BYTES = 32 << 20
+# Of 100 000 namespaces, with 2 KB of each.
+_MAX_PAGES = 200
+_MAX_PAGE_BYTES = 16 << 20
+_MAX_BYTES = 256 << 20
+# kube-controller-manager writes a few certificates. What is longer is a tenant's own, and not parsed.
+_MAX_BUNDLE_BYTES = 64 << 10
 # A rotation that waits for more namespaces names these.
 _MAX_NAMESPACES = 20
 _MERGE_PATCH = "application/merge-patch+json"
@@ -140,31 +146,55 @@ async def root_certificates(
     """
     expected = ConsumerAnswer(authority.trusted)
     others: dict[str, ConsumerAnswer | None] = {}
-    known: dict[str, ConsumerAnswer] = {}
-    token = ""
+    texts = _RootTexts(authority)
+    token, left_bytes = "", _MAX_BYTES
     for _ in range(_MAX_PAGES):
         params = {"fieldSelector": _ROOT_CERTIFICATES, "limit": str(_PAGE)}
         params |= {"continue": token} if token else {}
-        body = await client.request("GET", _CONFIG_MAPS, params, limit_bytes=_MAX_PAGE_BYTES)
+        limit_bytes = min(_MAX_PAGE_BYTES, left_bytes)
+        body = await client.request("GET", _CONFIG_MAPS, params, limit_bytes=limit_bytes)
+        left_bytes -= len(body)
         page = msgspec.json.decode(body, type=_RootPage)
         for each in page.items:
-            text = each.data.get(_ROOT_KEY, "")
-            if text not in known:
-                # One text for all, but for what a tenant has written itself.
-                known = {text: _of_text(authority, text)}
-            if known[text] != expected and len(others) < _MAX_NAMESPACES:
-                others[each.metadata.namespace] = known[text]
+            answer = await texts.answer(each.data.get(_ROOT_KEY, ""))
+            if answer != expected:
+                others[each.metadata.namespace] = answer
+            if len(others) == _MAX_NAMESPACES:
+                return {"": expected, **others}
         token = page.metadata.continue_
         if not token:
             return {"": expected, **others}
     return {**others, "more": None}
 
 
-def _of_text(authority: RotatingAuthority, text: str) -> ConsumerAnswer:
-    try:
-        return authority.of_bundle(text.encode())
-    except ValueError:
-        return ConsumerAnswer()
+class _RootTexts:
+    """What the texts say that were read last. Most namespaces have the same one, but a tenant may write any.
+
+    Each text is parsed in a step of the event loop of its own.
+    """
+
+    def __init__(self, authority: RotatingAuthority) -> None:
+        self._authority = authority
+        self._known: dict[bytes, ConsumerAnswer] = {}
+        """By their digests."""
+
+    async def answer(self, text: str) -> ConsumerAnswer:
+        """Who has this text trusts these."""
+        pem = text.encode()
+        if len(pem) > _MAX_BUNDLE_BYTES:
+            return ConsumerAnswer()
+        digest = hashlib.sha256(pem).digest()
+        found = self._known.get(digest)
+        if found is None:
+            await asyncio.sleep(0)
+            try:
+                found = self._authority.of_bundle(pem)
+            except ValueError:
+                found = ConsumerAnswer()
+            if len(self._known) >= _PAGE:
+                del self._known[next(iter(self._known))]
+            self._known[digest] = found
+        return found
 
 
 async def unpublish(client: GatedClient, authority: RotatingAuthority) -> None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 from typing import Any
@@ -139,12 +140,67 @@ async def test_namespaces_with_other_root_certificates_are_named() -> None:
 
 
 async def test_more_namespaces_than_are_read_are_unknown() -> None:
+    authority, old, new = read_cluster()
+    both = (old.certificate_pem + new.certificate_pem).decode()
+    client = FakeAnswers({"GET /api/v1/configmaps": root_page({"a": both}, "more")})
+    found = await authority_keys.root_certificates(client, authority)  # type: ignore[arg-type]
+    assert found == {"more": None}
+    assert len(client.requests) == 200
+
+
+async def test_no_more_is_read_than_is_named() -> None:
+    """A rotation waits for the first ones; their names are enough."""
     authority, _, _ = read_cluster()
-    texts = {f"n{number}": "" for number in range(40)}
+    texts = {f"n{number:02}": "" for number in range(40)}
     client = FakeAnswers({"GET /api/v1/configmaps": root_page(texts, "more")})
     found = await authority_keys.root_certificates(client, authority)  # type: ignore[arg-type]
-    assert found["more"] is None
-    assert (len(found), len(client.requests)) == (21, 20)
+    assert found == {"": ConsumerAnswer(authority.trusted)} | dict.fromkeys(
+        list(texts)[:20], ConsumerAnswer()
+    )
+    assert len(client.requests) == 1
+
+
+@pytest.mark.parametrize("different", [1, 2, 3, 7, 40])
+async def test_each_text_is_parsed_once(different: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tenant writes as many texts as it likes, in any order; between two that are parsed others have a
+    turn."""
+    authority, old, new = read_cluster()
+    both = (old.certificate_pem + new.certificate_pem).decode()
+    parsed: list[str] = []
+
+    def count(_: RotatingAuthority, pem: bytes) -> ConsumerAnswer:
+        parsed.append(pem.decode())
+        return ConsumerAnswer(authority.trusted)
+
+    others, found = 0, None
+
+    async def read_all() -> None:
+        nonlocal found
+        found = await authority_keys.root_certificates(client, authority)  # type: ignore[arg-type]
+
+    async def other() -> None:
+        nonlocal others
+        while found is None:
+            others += 1
+            await asyncio.sleep(0)
+
+    monkeypatch.setattr(RotatingAuthority, "of_bundle", count)
+    texts = {f"n{number}": both + "#" * (number % different) for number in range(400)}
+    client = FakeAnswers({"GET /api/v1/configmaps": root_page(texts)})
+    await asyncio.gather(read_all(), other())
+    assert found == {"": ConsumerAnswer(authority.trusted)}
+    assert parsed == [both + "#" * number for number in range(different)]
+    assert others >= different
+
+
+async def test_a_long_text_is_a_tenants_own() -> None:
+    authority, old, new = read_cluster()
+    both = (old.certificate_pem + new.certificate_pem).decode()
+    client = FakeAnswers({"GET /api/v1/configmaps": root_page({"a": both + "#" * (64 << 10), "b": both})})
+    assert await authority_keys.root_certificates(client, authority) == {  # type: ignore[arg-type]
+        "": ConsumerAnswer(authority.trusted),
+        "a": ConsumerAnswer(),
+    }
 
 
 async def test_clients_of_aggregated_servers_are_of_the_cluster() -> None:
