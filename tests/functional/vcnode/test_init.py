@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """`vcnode init` writes files that daemons, OpenSSL and a second run accept."""
 
-import contextlib
 import json
 import os
 import ssl
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,56 +16,13 @@ from daemonkit.config import binding
 from daemonkit.tls import contexts
 from devkit.pki import Authority
 from tests import guide
+from tests.functional.vcnode.node_roots import NODE, NodeRoot, common_name_of_client, verify
 from vcnode import init_authority
-from vcnode.__main__ import main
 from vcnode.core import init_plan
 from vcnode.core.init_plan import NodeDaemon
 from vnagent.config import KIND, VnAgentConfiguration
 
-USERS = ("vn-agent", "kubeproxy-ext", "dnsconfig")
-NODE = ("--node-name", "node-7", "--address", "10.0.0.17", "--server", "https://10.0.0.1:6443")
 PKI = Path("etc/vcnode/pki")
-
-
-class NodeRoot:
-    """A node's root with the packages of four daemons, and an operator's authorities."""
-
-    def __init__(self, directory: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        self.directory = directory
-        self.root = directory / "node"
-        self.ca = directory / "ca"
-        self._capsys = capsys
-        (self.root / "etc").mkdir(parents=True)
-        (self.root / "usr/bin").mkdir(parents=True)
-        lines = [f"{user}:x:{os.geteuid()}:{os.getegid()}::/:/bin/false\n" for user in USERS]
-        (self.root / "etc/passwd").write_text("".join(lines))
-        for daemon in (*USERS, "kata-bridge"):
-            (self.root / "usr/bin" / daemon).touch()
-        self.super_ca = Authority.create("super").write(directory, "super-ca")
-        self.kubelet_ca = Authority.create("kubelet").write(directory, "kubelet-ca")
-
-    def run(self, *words: object) -> tuple[int, str, str]:
-        """Exit code, output, and errors."""
-        self._capsys.readouterr()
-        code = main(["init", *(str(word) for word in words)])
-        printed = self._capsys.readouterr()
-        return code, printed.out, printed.err
-
-    def node(self, *words: object) -> tuple[int, str, str]:
-        trusted = ("--super-ca", self.super_ca, "--kubelet-ca", self.kubelet_ca)
-        return self.run("node", "--root", self.root, *NODE, *trusted, *words)
-
-    def init(self, *words: object) -> str:
-        code, out, err = self.node("--ca-directory", self.ca, *words)
-        assert (code, err) == (0, "")
-        return out
-
-    def files(self) -> Mapping[str, bytes]:
-        """All files of the node but its users and programs."""
-        below = self.root / "etc/vcnode"
-        return {
-            str(path.relative_to(below)): path.read_bytes() for path in below.rglob("*") if path.is_file()
-        }
 
 
 @pytest.fixture
@@ -75,22 +31,6 @@ def site(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[NodeRoo
     assert made.run("ca", made.ca)[0] == 0
     yield made
     assert not list(made.root.rglob(".*.tmp"))
-
-
-def verify(authority: Path, certificate: Path, purpose: str, *words: str) -> None:
-    """As OpenSSL verifies it, strictly."""
-    argv = [
-        "openssl",
-        "verify",
-        "-x509_strict",
-        "-purpose",
-        purpose,
-        "-CAfile",
-        str(authority),
-        *words,
-        str(certificate),
-    ]
-    subprocess.run(argv, check=True, capture_output=True)
 
 
 def test_openssl_accepts_all_certificates(site: NodeRoot) -> None:
@@ -411,21 +351,6 @@ def test_a_scraper_needs_a_name_and_an_authority(site: NodeRoot) -> None:
 
 def _der(authority: Path) -> bytes:
     return ssl.PEM_cert_to_DER_cert(authority.read_text())
-
-
-def common_name_of_client(server: ssl.SSLContext, client: ssl.SSLContext, name: str) -> str:
-    """Of the client that the server has verified, after a handshake in memory. Raises SSLError."""
-    to_client, to_server = ssl.MemoryBIO(), ssl.MemoryBIO()
-    ends = [
-        client.wrap_bio(to_client, to_server, server_hostname=name),
-        server.wrap_bio(to_server, to_client, server_side=True),
-    ]
-    for end in (*ends, *ends):
-        with contextlib.suppress(ssl.SSLWantReadError):
-            end.do_handshake()
-    subject = ends[1].getpeercert()
-    assert subject is not None
-    return dict(pairs[0] for pairs in subject["subject"])["commonName"]  # type: ignore[misc] # typeshed's union
 
 
 def test_a_bundle_that_others_can_write_is_refused(site: NodeRoot) -> None:
