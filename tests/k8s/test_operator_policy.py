@@ -13,64 +13,41 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-import yaml
 
 from tests.k8s.ring import virtual_clusters
 from tests.k8s.ring.api import JsonObject, KubernetesApi
+from tests.k8s.ring.operator_policies import (
+    HOME,
+    IDENTITY,
+    OPERATOR,
+    OPERATOR_OF_MACHINE,
+    OTHER_ROOT,
+    OTHER_UID,
+    OWN,
+    ROOT,
+    SYSTEM,
+    UID,
+    installed,
+    new_config_map,
+    new_namespace,
+    new_secret,
+    ranged,
+    ranges,
+    refusal_of,
+)
 from tests.k8s.ring.processes import RingError, wait_for
 from tests.k8s.ring.tenants import RingTenant
 from tests.k8s.ring.virtual_clusters import manifest
 
-_POLICIES = "/apis/admissionregistration.k8s.io/v1"
-_FILE = virtual_clusters.SHIPPED.parent / "operator" / "policy.yaml"
-_SYSTEM, _HOME, _ROOT, _OTHER_ROOT = "vcnode-system", "policy-home", "policy-root", "policy-other-root"
-_UID, _OTHER_UID = "11111111-1111-1111-1111-111111111111", "22222222-2222-2222-2222-222222222222"
-_OPERATOR = {"Impersonate-User": "system:serviceaccount:vcnode-system:vc-operator"}
-# As a program on a machine, by its certificate.
-_OPERATOR_OF_MACHINE = {"Impersonate-User": "vcnode:vc-operator", "Impersonate-Group": "vcnode:vc-operators"}
-_OWN = {"vcnode.io/managed-by": "vc-operator", "tenancy.x-k8s.io/vcuid": _UID}
-_IDENTITY = {
-    "tenancy.x-k8s.io/vcuid": _UID,
-    "tenancy.x-k8s.io/vcname": "acme",
-    "tenancy.x-k8s.io/vcnamespace": _HOME,
-    "tenancy.x-k8s.io/vcrootns": "true",
-}
-_RANGES = {"serviceCidrs": "10.96.0.0/16,fd00:10:96::/112", "podCidrs": "10.244.0.0/16", "nodeCidrs": "junk"}
-
 
 @pytest.fixture(scope="module")
 def admin(acme: RingTenant) -> Iterator[KubernetesApi]:
-    """An administrator of an apiserver with the definitions, the policies, and namespaces of all sorts."""
-    api = acme.api
-    virtual_clusters.install(api)
-    virtual_clusters.install(api, "clusterversions.yaml")
-    policies = list(yaml.safe_load_all(_FILE.read_text()))
-    namespaces: list[JsonObject] = [
-        _namespace(_SYSTEM, {}, {}),
-        _namespace(_HOME, {}, {}),
-        _namespace(_ROOT, _OWN, _IDENTITY),
-        _namespace(_OTHER_ROOT, {}, {**_IDENTITY, "tenancy.x-k8s.io/vcuid": _OTHER_UID}),
-        _namespace("policy-tenants", {}, {"tenancy.x-k8s.io/cluster": "policy-root"}),
-    ]
-    for each in namespaces:
-        api.create("/api/v1/namespaces", each, may_exist=True)
-    _bind(api)
-    for each in policies:
-        api.create(_path_of(each), each)
-    try:
-        wait_for("policies hold", lambda: _holds(api), timeout_s=60)
-        yield api
-    finally:
-        for each in reversed(policies):
-            api.delete(f"{_path_of(each)}/{each['metadata']['name']}")
-        api.delete("/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/policy-test")
-        for each in namespaces:
-            api.delete(f"/api/v1/namespaces/{each['metadata']['name']}")
-        virtual_clusters.uninstall(api)
-        virtual_clusters.uninstall(api, "clusterversions.yaml")
+    """An administrator of an API server with the policies."""
+    with installed(acme.api):
+        yield acme.api
 
 
-@pytest.fixture(params=[_OPERATOR, _OPERATOR_OF_MACHINE], ids=["account", "certificate"])
+@pytest.fixture(params=[OPERATOR, OPERATOR_OF_MACHINE], ids=["account", "certificate"])
 def operator(request: pytest.FixtureRequest, admin: KubernetesApi) -> KubernetesApi:
     return replace(admin, headers=request.param)
 
@@ -97,95 +74,23 @@ def maker(admin: KubernetesApi) -> Iterator[KubernetesApi]:
     admin.delete(f"{rbac}/clusterroles/policy-maker")
 
 
-def _path_of(value: JsonObject) -> str:
-    plural = {
-        "ValidatingAdmissionPolicy": "validatingadmissionpolicies",
-        "ValidatingAdmissionPolicyBinding": "validatingadmissionpolicybindings",
-    }[value["kind"]]
-    return f"{_POLICIES}/{plural}"
-
-
-def _bind(api: KubernetesApi) -> None:
-    users = [each["Impersonate-User"] for each in (_OPERATOR, _OPERATOR_OF_MACHINE)]
-    api.create(
-        "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
-        {
-            "apiVersion": "rbac.authorization.k8s.io/v1",
-            "kind": "ClusterRoleBinding",
-            "metadata": {"name": "policy-test"},
-            "roleRef": {
-                "apiGroup": "rbac.authorization.k8s.io",
-                "kind": "ClusterRole",
-                "name": "cluster-admin",
-            },
-            "subjects": [
-                {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": each} for each in users
-            ],
-        },
-        may_exist=True,
-    )
-
-
-def _holds(api: KubernetesApi) -> bool:
-    """Whether the apiserver's policies have reached its admission, with their parameters' kind."""
-    operator = replace(api, headers=_OPERATOR)
-    refused = (
-        (operator, "/api/v1/namespaces/default/configmaps", _config_map("a", {})),
-        (operator, "/api/v1/namespaces", _namespace("policy-made", {}, {})),
-        (operator, virtual_clusters.path(_HOME), manifest("a")),
-        (api, virtual_clusters.path(_HOME), manifest("n" * 47)),
-        (api, virtual_clusters.path(_HOME), manifest("a", _ranged("10.96.0.0/24"))),
-    )
-    api.create(f"/api/v1/namespaces/{_SYSTEM}/configmaps", _ranges(), may_exist=True)
-    return all(_refusal(each, f"{path}?dryRun=All", value) for each, path, value in refused)
-
-
-def _refusal(api: KubernetesApi, path: str, value: JsonObject) -> str:
-    try:
-        api.create(path, value)
-    except RingError as error:
-        return str(error)
-    return ""
-
-
-def _namespace(name: str, labels: JsonObject, annotations: JsonObject) -> JsonObject:
-    metadata = {"name": name, "labels": labels, "annotations": annotations}
-    return {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
-
-
-def _config_map(name: str, labels: JsonObject) -> JsonObject:
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "labels": labels}}
-
-
-def _secret(name: str, labels: JsonObject) -> JsonObject:
-    return {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "labels": labels}}
-
-
-def _ranges() -> JsonObject:
-    return {**_config_map("vc-operator-ranges", {}), "data": _RANGES}
-
-
-def _ranged(cidr: str) -> JsonObject:
-    return {"clusterVersionName": "cv", "serviceCidr": cidr}
-
-
 _MAY_NOT_HERE = "vc-operator may only write in root namespaces"
 _MAY_NOT_THIS = "vc-operator may only write objects with its label"
 _MAY_NOT_THEIRS = "vc-operator may only change its own Secrets"
 _WRITES = [
-    (_ROOT, _config_map("a", _OWN), ""),
-    (_ROOT, _secret("a", _OWN), ""),
-    (_ROOT, _config_map("a", {}), _MAY_NOT_THIS),
-    (_ROOT, _config_map("a", {**_OWN, "vcnode.io/managed-by": "me"}), _MAY_NOT_THIS),
-    (_ROOT, _config_map("a", {**_OWN, "tenancy.x-k8s.io/vcuid": _OTHER_UID}), _MAY_NOT_THIS),
-    (_OTHER_ROOT, _config_map("a", _OWN), _MAY_NOT_THIS),
-    (_HOME, _secret("acme-kubeconfig", _OWN), ""),
-    (_HOME, _secret("acme-kubeconfig", {}), _MAY_NOT_THIS),
-    (_HOME, _secret("acme", _OWN), _MAY_NOT_HERE),
-    (_HOME, _config_map("acme-kubeconfig", _OWN), _MAY_NOT_HERE),
-    ("kube-system", _secret("a", _OWN), _MAY_NOT_HERE),
-    ("policy-tenants", _config_map("a", _OWN), _MAY_NOT_HERE),
-    (_SYSTEM, _config_map("vc-operator", _OWN), _MAY_NOT_HERE),
+    (ROOT, new_config_map("a", OWN), ""),
+    (ROOT, new_secret("a", OWN), ""),
+    (ROOT, new_config_map("a", {}), _MAY_NOT_THIS),
+    (ROOT, new_config_map("a", {**OWN, "vcnode.io/managed-by": "me"}), _MAY_NOT_THIS),
+    (ROOT, new_config_map("a", {**OWN, "tenancy.x-k8s.io/vcuid": OTHER_UID}), _MAY_NOT_THIS),
+    (OTHER_ROOT, new_config_map("a", OWN), _MAY_NOT_THIS),
+    (HOME, new_secret("acme-kubeconfig", OWN), ""),
+    (HOME, new_secret("acme-kubeconfig", {}), _MAY_NOT_THIS),
+    (HOME, new_secret("acme", OWN), _MAY_NOT_HERE),
+    (HOME, new_config_map("acme-kubeconfig", OWN), _MAY_NOT_HERE),
+    ("kube-system", new_secret("a", OWN), _MAY_NOT_HERE),
+    ("policy-tenants", new_config_map("a", OWN), _MAY_NOT_HERE),
+    (SYSTEM, new_config_map("vc-operator", OWN), _MAY_NOT_HERE),
 ]
 
 
@@ -194,7 +99,7 @@ def test_where_the_operator_makes_objects(
     operator: KubernetesApi, namespace: str, value: JsonObject, refusal: str
 ) -> None:
     path = f"/api/v1/namespaces/{namespace}/{value['kind'].lower()}s?dryRun=All"
-    found = _refusal(operator, path, value)
+    found = refusal_of(operator, path, value)
     assert refusal in found if refusal else found == "", found
 
 
@@ -227,11 +132,11 @@ def test_kinds_of_control_planes(operator: KubernetesApi, path: str, kind: str, 
     value = {
         "apiVersion": f"{group}/{version}" if group else version,
         "kind": kind,
-        "metadata": {"name": "a", "labels": _OWN},
+        "metadata": {"name": "a", "labels": OWN},
         "spec": spec,
     }
-    for namespace, refusal in ((_ROOT, ""), (_HOME, _MAY_NOT_HERE), ("kube-system", _MAY_NOT_HERE)):
-        found = _refusal(operator, path.format(f"namespaces/{namespace}") + "?dryRun=All", value)
+    for namespace, refusal in ((ROOT, ""), (HOME, _MAY_NOT_HERE), ("kube-system", _MAY_NOT_HERE)):
+        found = refusal_of(operator, path.format(f"namespaces/{namespace}") + "?dryRun=All", value)
         assert refusal in found if refusal else found == "", found
 
 
@@ -239,12 +144,12 @@ def test_kinds_of_control_planes(operator: KubernetesApi, path: str, kind: str, 
     ("namespace", "name", "labels", "change", "refusal"),
     [
         # Of a person, or without its label: in a root namespace it becomes the operator's again.
-        (_ROOT, "theirs", {}, {"labels": _OWN}, ""),
-        (_ROOT, "theirs", {}, {"annotations": {"a": "b"}}, _MAY_NOT_THIS),
-        (_HOME, "acme-kubeconfig", _OWN, {"annotations": {"a": "b"}}, ""),
-        (_HOME, "acme-kubeconfig", {}, {"labels": _OWN}, _MAY_NOT_THEIRS),
-        (_HOME, "acme-kubeconfig", _OWN, {"labels": {"tenancy.x-k8s.io/vcuid": _OTHER_UID}}, _MAY_NOT_THEIRS),
-        (_HOME, "acme-kubeconfig", _OWN, {"labels": {"vcnode.io/managed-by": None}}, _MAY_NOT_THIS),
+        (ROOT, "theirs", {}, {"labels": OWN}, ""),
+        (ROOT, "theirs", {}, {"annotations": {"a": "b"}}, _MAY_NOT_THIS),
+        (HOME, "acme-kubeconfig", OWN, {"annotations": {"a": "b"}}, ""),
+        (HOME, "acme-kubeconfig", {}, {"labels": OWN}, _MAY_NOT_THEIRS),
+        (HOME, "acme-kubeconfig", OWN, {"labels": {"tenancy.x-k8s.io/vcuid": OTHER_UID}}, _MAY_NOT_THEIRS),
+        (HOME, "acme-kubeconfig", OWN, {"labels": {"vcnode.io/managed-by": None}}, _MAY_NOT_THIS),
     ],
 )
 def test_what_the_operator_changes(
@@ -257,7 +162,7 @@ def test_what_the_operator_changes(
     refusal: str,
 ) -> None:
     path = f"/api/v1/namespaces/{namespace}/secrets"
-    admin.create(path, _secret(name, labels))
+    admin.create(path, new_secret(name, labels))
     try:
         if refusal:
             with pytest.raises(RingError, match=refusal):
@@ -271,18 +176,18 @@ def test_what_the_operator_changes(
 @pytest.mark.parametrize(
     ("namespace", "name", "labels", "refusal"),
     [
-        (_ROOT, "own", _OWN, ""),
-        (_ROOT, "theirs", {}, _MAY_NOT_THIS),
-        (_HOME, "acme-kubeconfig", _OWN, ""),
-        (_HOME, "acme-kubeconfig", {}, _MAY_NOT_THIS),
-        (_HOME, "other", _OWN, _MAY_NOT_HERE),
+        (ROOT, "own", OWN, ""),
+        (ROOT, "theirs", {}, _MAY_NOT_THIS),
+        (HOME, "acme-kubeconfig", OWN, ""),
+        (HOME, "acme-kubeconfig", {}, _MAY_NOT_THIS),
+        (HOME, "other", OWN, _MAY_NOT_HERE),
     ],
 )
 def test_what_the_operator_deletes(
     operator: KubernetesApi, admin: KubernetesApi, namespace: str, name: str, labels: JsonObject, refusal: str
 ) -> None:
     path = f"/api/v1/namespaces/{namespace}/secrets"
-    admin.create(path, _secret(name, labels))
+    admin.create(path, new_secret(name, labels))
     try:
         if refusal:
             with pytest.raises(RingError, match=refusal):
@@ -296,38 +201,35 @@ def test_what_the_operator_deletes(
 @pytest.mark.parametrize(
     ("labels", "annotations", "is_good"),
     [
-        (_OWN, _IDENTITY, True),
-        ({}, _IDENTITY, False),
-        (_OWN, {}, False),
-        ({**_OWN, "tenancy.x-k8s.io/vcuid": _OTHER_UID}, _IDENTITY, False),
-        (_OWN, {**_IDENTITY, "tenancy.x-k8s.io/vcrootns": "false"}, False),
-        *(
-            (_OWN, {key: value for key, value in _IDENTITY.items() if key != left}, False)
-            for left in _IDENTITY
-        ),
+        (OWN, IDENTITY, True),
+        ({}, IDENTITY, False),
+        (OWN, {}, False),
+        ({**OWN, "tenancy.x-k8s.io/vcuid": OTHER_UID}, IDENTITY, False),
+        (OWN, {**IDENTITY, "tenancy.x-k8s.io/vcrootns": "false"}, False),
+        *((OWN, {key: value for key, value in IDENTITY.items() if key != left}, False) for left in IDENTITY),
     ],
 )
 def test_which_namespaces_the_operator_makes(
     operator: KubernetesApi, labels: JsonObject, annotations: JsonObject, is_good: bool
 ) -> None:
-    made = _namespace("policy-made", labels, annotations)
-    found = _refusal(operator, "/api/v1/namespaces?dryRun=All", made)
+    made = new_namespace("policy-made", labels, annotations)
+    found = refusal_of(operator, "/api/v1/namespaces?dryRun=All", made)
     assert found == "" if is_good else "vc-operator may only make root namespaces" in found
 
 
 @pytest.mark.parametrize(
     ("namespace", "labels", "is_good"),
     [
-        (_HOME, {}, True),
-        (_HOME, {"tenancy.x-k8s.io/vcuid": _UID}, True),
-        (_HOME, {**_OWN, "vcnode.io/managed-by": "somebody"}, True),
-        (_HOME, _OWN, False),
-        (_HOME, {"vcnode.io/managed-by": "vc-operator"}, False),
-        ("policy-tenants", _OWN, False),
-        (_OTHER_ROOT, _OWN, False),
-        (_ROOT, {**_OWN, "tenancy.x-k8s.io/vcuid": _OTHER_UID}, False),
+        (HOME, {}, True),
+        (HOME, {"tenancy.x-k8s.io/vcuid": UID}, True),
+        (HOME, {**OWN, "vcnode.io/managed-by": "somebody"}, True),
+        (HOME, OWN, False),
+        (HOME, {"vcnode.io/managed-by": "vc-operator"}, False),
+        ("policy-tenants", OWN, False),
+        (OTHER_ROOT, OWN, False),
+        (ROOT, {**OWN, "tenancy.x-k8s.io/vcuid": OTHER_UID}, False),
         # As the StatefulSet controller labels volumes.
-        (_ROOT, _OWN, True),
+        (ROOT, OWN, True),
     ],
 )
 def test_who_may_use_the_operators_label(
@@ -335,36 +237,38 @@ def test_who_may_use_the_operators_label(
 ) -> None:
     home = f"/api/v1/namespaces/{namespace}"
     for path, value in (
-        (f"{home}/configmaps?dryRun=All", _config_map("a", labels)),
-        (f"{home}/secrets?dryRun=All", _secret("a-kubeconfig", labels)),
+        (f"{home}/configmaps?dryRun=All", new_config_map("a", labels)),
+        (f"{home}/secrets?dryRun=All", new_secret("a-kubeconfig", labels)),
     ):
-        assert bool(_refusal(maker, path, value)) is not is_good
+        assert bool(refusal_of(maker, path, value)) is not is_good
 
 
 def test_nobody_else_makes_a_root_namespace(maker: KubernetesApi, admin: KubernetesApi) -> None:
-    made = _namespace("policy-made", _OWN, _IDENTITY)
-    assert "is for vc-operator alone" in _refusal(maker, "/api/v1/namespaces?dryRun=All", made)
-    assert _refusal(admin, "/api/v1/namespaces?dryRun=All", made) == ""
-    assert _refusal(maker, "/api/v1/namespaces?dryRun=All", _namespace("policy-made", {}, _IDENTITY)) == ""
+    made = new_namespace("policy-made", OWN, IDENTITY)
+    assert "is for vc-operator alone" in refusal_of(maker, "/api/v1/namespaces?dryRun=All", made)
+    assert refusal_of(admin, "/api/v1/namespaces?dryRun=All", made) == ""
+    assert (
+        refusal_of(maker, "/api/v1/namespaces?dryRun=All", new_namespace("policy-made", {}, IDENTITY)) == ""
+    )
 
 
 def test_what_has_the_label_is_changed_by_others(maker: KubernetesApi, admin: KubernetesApi) -> None:
     """As controllers do; the label's UID stays."""
-    path = f"/api/v1/namespaces/{_HOME}/configmaps"
-    admin.create(path, _config_map("labelled", _OWN))
+    path = f"/api/v1/namespaces/{HOME}/configmaps"
+    admin.create(path, new_config_map("labelled", OWN))
     try:
         maker.patch(f"{path}/labelled", {"data": {"a": "b"}})
         with pytest.raises(RingError, match="is for vc-operator alone"):
-            maker.patch(f"{path}/labelled", {"metadata": {"labels": {"tenancy.x-k8s.io/vcuid": _OTHER_UID}}})
+            maker.patch(f"{path}/labelled", {"metadata": {"labels": {"tenancy.x-k8s.io/vcuid": OTHER_UID}}})
         maker.patch(f"{path}/labelled", {"metadata": {"labels": {"vcnode.io/managed-by": None}}})
         with pytest.raises(RingError, match="is for vc-operator alone"):
-            maker.patch(f"{path}/labelled", {"metadata": {"labels": _OWN}})
+            maker.patch(f"{path}/labelled", {"metadata": {"labels": OWN}})
     finally:
         admin.delete(f"{path}/labelled")
 
 
 def test_namespaces_of_others_stay_theirs(operator: KubernetesApi) -> None:
-    root, system, home = (f"/api/v1/namespaces/{each}" for each in (_ROOT, "kube-system", _HOME))
+    root, system, home = (f"/api/v1/namespaces/{each}" for each in (ROOT, "kube-system", HOME))
     operator.patch(root, {"metadata": {"annotations": {"vcnode.io/service-cidrs": "10.32.0.0/24"}}})
     for key in ("tenancy.x-k8s.io/vcuid", "tenancy.x-k8s.io/vcname"):
         change = {"metadata": {"annotations": {key: "x"}, "labels": {"tenancy.x-k8s.io/vcuid": "x"}}}
@@ -372,15 +276,15 @@ def test_namespaces_of_others_stay_theirs(operator: KubernetesApi) -> None:
             operator.patch(root, change)
     for path in (system, home):
         with pytest.raises(RingError, match="vc-operator may only change root namespaces"):
-            operator.patch(path, {"metadata": {"annotations": _IDENTITY, "labels": _OWN}})
+            operator.patch(path, {"metadata": {"annotations": IDENTITY, "labels": OWN}})
         with pytest.raises(RingError, match=r"vc-operator may only change root namespaces|is forbidden"):
             operator.delete(path)
 
 
 _OF_TENANT = {
-    "tenancy.x-k8s.io/cluster": _ROOT,
+    "tenancy.x-k8s.io/cluster": ROOT,
     "tenancy.x-k8s.io/uid": "33333333-3333-3333-3333-333333333333",
-    "tenancy.x-k8s.io/vcuid": _UID,
+    "tenancy.x-k8s.io/vcuid": UID,
 }
 
 
@@ -388,7 +292,7 @@ _OF_TENANT = {
     ("annotations", "is_deleted"),
     [
         (_OF_TENANT, True),
-        (_IDENTITY, True),
+        (IDENTITY, True),
         *(({key: value for key, value in _OF_TENANT.items() if key != left}, False) for left in _OF_TENANT),
         ({**_OF_TENANT, "tenancy.x-k8s.io/vcrootns": "false"}, False),
     ],
@@ -400,7 +304,7 @@ def test_which_namespaces_the_operator_deletes(
     # One that is deleted stays here: its end is a controller's work, and none runs.
     name = f"policy-{uuid.uuid4().hex[:8]}"
     path = f"/api/v1/namespaces/{name}"
-    admin.create("/api/v1/namespaces", _namespace(name, {}, annotations))
+    admin.create("/api/v1/namespaces", new_namespace(name, {}, annotations))
     try:
         if is_deleted:
             operator.delete(path)
@@ -420,8 +324,8 @@ def test_what_the_operator_changes_of_a_virtual_cluster(
         "annotations": {"a": "b", "vcnode.io/sleep-requested-at": "x"},
         "labels": {"a": "b"},
     }
-    admin.create(virtual_clusters.path(_HOME), value)
-    one = virtual_clusters.path(_HOME, "acme")
+    admin.create(virtual_clusters.path(HOME), value)
+    one = virtual_clusters.path(HOME, "acme")
     try:
         operator.patch(f"{one}/status", {"status": {"phase": "Running", "clusterNamespace": "k"}})
         operator.patch(one, {"metadata": {"finalizers": ["vcnode.io/vc-operator"]}})
@@ -440,7 +344,7 @@ def test_what_the_operator_changes_of_a_virtual_cluster(
         with pytest.raises(RingError, match="vc-operator may only patch VirtualClusters"):
             operator.delete(one)
         with pytest.raises(RingError, match="vc-operator may only patch VirtualClusters"):
-            operator.create(virtual_clusters.path(_HOME), manifest("other"))
+            operator.create(virtual_clusters.path(HOME), manifest("other"))
     finally:
         admin.delete(one)
 
@@ -448,57 +352,57 @@ def test_what_the_operator_changes_of_a_virtual_cluster(
 @pytest.mark.parametrize(
     ("namespace", "name", "spec", "refusal"),
     [
-        (_HOME, "n" * (48 - len(_HOME)), None, ""),
-        (_HOME, "n" * (49 - len(_HOME)), None, "metadata.name: with its namespace it has 49 characters"),
-        (_ROOT, "a", None, "metadata.namespace: it is a namespace of a tenant"),
+        (HOME, "n" * (48 - len(HOME)), None, ""),
+        (HOME, "n" * (49 - len(HOME)), None, "metadata.name: with its namespace it has 49 characters"),
+        (ROOT, "a", None, "metadata.namespace: it is a namespace of a tenant"),
         ("policy-tenants", "a", None, "metadata.namespace: it is a namespace of a tenant"),
-        (_HOME, "a", _ranged(""), ""),
-        (_HOME, "a", _ranged("10.32.0.0/24,fd00:32::/112"), ""),
-        (_HOME, "a", _ranged("10.32.0.1/24"), "spec.serviceCidr: it is not the first address"),
-        (_HOME, "a", _ranged("10.32.0.0/24,fd00:32::1/112"), "spec.serviceCidr: it is not the first address"),
+        (HOME, "a", ranged(""), ""),
+        (HOME, "a", ranged("10.32.0.0/24,fd00:32::/112"), ""),
+        (HOME, "a", ranged("10.32.0.1/24"), "spec.serviceCidr: it is not the first address"),
+        (HOME, "a", ranged("10.32.0.0/24,fd00:32::1/112"), "spec.serviceCidr: it is not the first address"),
         (
-            _HOME,
+            HOME,
             "a",
-            _ranged("10.96.0.0/28"),
+            ranged("10.96.0.0/28"),
             "overlaps 10.96.0.0/16, the range of the super cluster's Services",
         ),
         (
-            _HOME,
+            HOME,
             "a",
-            _ranged("10.240.0.0/12"),
+            ranged("10.240.0.0/12"),
             "overlaps 10.244.0.0/16, the range of the super cluster's pods",
         ),
-        (_HOME, "a", _ranged("10.32.0.0/24,fd00:10:96::/112"), "overlaps fd00:10:96::/112, the range of"),
-        (_HOME, "a", {**_ranged("10.96.0.0/28"), "import": {"secretName": "a"}}, ""),
+        (HOME, "a", ranged("10.32.0.0/24,fd00:10:96::/112"), "overlaps fd00:10:96::/112, the range of"),
+        (HOME, "a", {**ranged("10.96.0.0/28"), "import": {"secretName": "a"}}, ""),
     ],
 )
 def test_which_virtual_clusters_may_be_made(
     admin: KubernetesApi, namespace: str, name: str, spec: JsonObject | None, refusal: str
 ) -> None:
-    found = _refusal(admin, virtual_clusters.path(namespace) + "?dryRun=All", manifest(name, spec))
+    found = refusal_of(admin, virtual_clusters.path(namespace) + "?dryRun=All", manifest(name, spec))
     assert refusal in found if refusal else found == "", found
 
 
 def test_without_the_ranges_none_is_refused_by_them(admin: KubernetesApi) -> None:
     """vc-operator then says so by a condition; names are counted all the same."""
-    path = f"/api/v1/namespaces/{_SYSTEM}/configmaps"
-    homes = virtual_clusters.path(_HOME) + "?dryRun=All"
+    path = f"/api/v1/namespaces/{SYSTEM}/configmaps"
+    homes = virtual_clusters.path(HOME) + "?dryRun=All"
     admin.delete(f"{path}/vc-operator-ranges")
     try:
         wait_for(
             "the ranges are gone",
-            lambda: _refusal(admin, homes, manifest("a", _ranged("10.96.0.0/28"))) == "",
+            lambda: refusal_of(admin, homes, manifest("a", ranged("10.96.0.0/28"))) == "",
             timeout_s=30,
         )
-        assert "metadata.name" in _refusal(admin, homes, manifest("n" * 47))
+        assert "metadata.name" in refusal_of(admin, homes, manifest("n" * 47))
     finally:
-        admin.create(path, _ranges())
+        admin.create(path, ranges())
 
 
 def test_who_may_import_a_kubeconfig(admin: KubernetesApi) -> None:
     """Whoever may read its Secret: vc-operator would use it for anybody otherwise."""
     name = "policy-importer"
-    roles = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{_HOME}"
+    roles = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{HOME}"
     api = "rbac.authorization.k8s.io"
     rules: list[JsonObject] = [
         {"apiGroups": ["tenancy.x-k8s.io"], "resources": ["virtualclusters"], "verbs": ["create", "patch"]},
@@ -515,14 +419,14 @@ def test_who_may_import_a_kubeconfig(admin: KubernetesApi) -> None:
     admin.create(f"{roles}/roles", role)
     admin.create(f"{roles}/rolebindings", binding)
     author = replace(admin, headers={"Impersonate-User": name})
-    homes, one = virtual_clusters.path(_HOME), virtual_clusters.path(_HOME, "imported")
+    homes, one = virtual_clusters.path(HOME), virtual_clusters.path(HOME, "imported")
     own = {"clusterVersionName": "cv", "import": {"secretName": "own-kubeconfig"}}
     another = {"spec": {"import": {"secretName": "prod-kubeconfig"}}}
     try:
         wait_for(
             "the right holds",
             lambda: (
-                not _refusal(
+                not refusal_of(
                     author,
                     f"{homes}?dryRun=All",
                     manifest("imported", own),
@@ -530,7 +434,7 @@ def test_who_may_import_a_kubeconfig(admin: KubernetesApi) -> None:
             ),
             timeout_s=30,
         )
-        refused = _refusal(author, homes, manifest("imported", own | another["spec"]))
+        refused = refusal_of(author, homes, manifest("imported", own | another["spec"]))
         assert "spec.import: you may not get the Secret that it names" in refused
         author.create(homes, manifest("imported", own))
         with pytest.raises(RingError, match="you may not get the Secret"):
@@ -556,7 +460,7 @@ def test_who_may_release_held_deletions(admin: KubernetesApi) -> None:
             }
         ],
     )
-    roles = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{_HOME}"
+    roles = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{HOME}"
     api = "rbac.authorization.k8s.io"
     role: JsonObject = {"apiVersion": f"{api}/v1", "kind": "Role", "metadata": {"name": name}, "rules": rules}
     admin.create(f"{roles}/roles", role)
@@ -571,10 +475,10 @@ def test_who_may_release_held_deletions(admin: KubernetesApi) -> None:
         },
     )
     owner = replace(admin, headers={"Impersonate-User": name})
-    one, release = virtual_clusters.path(_HOME, "held"), "vcnode.io/release-held"
+    one, release = virtual_clusters.path(HOME, "held"), "vcnode.io/release-held"
     asked = {"metadata": {"annotations": {release: "token"}}}
     try:
-        owner.create(virtual_clusters.path(_HOME), manifest("held"))
+        owner.create(virtual_clusters.path(HOME), manifest("held"))
         owner.patch(
             one, {"metadata": {"annotations": {"vcnode.io/wake-requested-at": "2026-01-02T03:04:05Z"}}}
         )
