@@ -32,8 +32,10 @@ SUPER_DNS = "10.96.0.10"
 NODE_NETWORK = "10.70.0.0/24"
 _CONTROL_ADDRESS = "10.70.0.1"
 _TENANT_ADDRESSES = ("10.70.0.2", "10.70.0.3")
-_NODE_ADDRESSES = ("10.70.0.11", "10.70.0.12")
-_POD_NETWORKS = ("10.88.0.0/24", "10.88.1.0/24")
+# A third one has room for a bench.
+_NODE_NAMES = (*NODES, "worker-3")
+_NODE_ADDRESSES = ("10.70.0.11", "10.70.0.12", "10.70.0.13")
+_POD_NETWORKS = ("10.88.0.0/24", "10.88.1.0/24", "10.88.2.0/24")
 _SECOND_NETWORKS = ("fd00:88:0:1::/64", "fd00:88:0:2::/64")
 # Services of both families, where the ring has them. Tenants have one range here too.
 _SECOND_SUPER_CIDR = "fd00:10:96::/112"
@@ -85,7 +87,7 @@ def start_synced_ring(
     control = NetworkNamespace(f"{prefix}-cp", _CONTROL_ADDRESS)
     workers = [
         NetworkNamespace(f"{prefix}-{name}", address)
-        for name, address in zip(NODES[:nodes], _NODE_ADDRESSES, strict=False)
+        for name, address in zip(_NODE_NAMES[:nodes], _NODE_ADDRESSES, strict=False)
     ]
     stack.callback(network.delete, [control.name, *(worker.name for worker in workers)])
     network.create_bridged(
