@@ -40,8 +40,14 @@ _EXPIRED = frozenset({9, 10})
 _NAMES = frozenset({62, 63, 64})
 
 
+class AddressRefusedError(OSError):
+    """A host leads to an address that this daemon does not dial; the text says why."""
+
+
 def describe(error: OSError) -> tuple[str, Cause]:
     """An error of a connection or a file: `connection refused`, and its cause."""
+    if isinstance(error, AddressRefusedError):
+        return str(error), Cause.ADDRESS_REFUSED
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"certificate verify failed: {error.verify_message}", _certificate_cause(error.verify_code)
     if isinstance(error, ssl.SSLError):

@@ -21,6 +21,7 @@ class Cause(enum.Enum):
     MISSING = "NotFound"
     DENIED = "PermissionDenied"
     REFUSED = "ConnectionRefused"
+    ADDRESS_REFUSED = "AddressRefused"
     CLOSED = "ConnectionClosed"
     UNREACHABLE = "Unreachable"
     TIMEOUT = "Timeout"
@@ -124,6 +125,8 @@ _REMEDIES: Mapping[HopKind, Mapping[Cause, str]] = {
         " and readable for this daemon's user",
         Cause.NAME_UNKNOWN: "check `server` in {setting}, and the DNS of this node",
         Cause.REFUSED: "check that the API server runs, and `server` in {setting}",
+        Cause.ADDRESS_REFUSED: "write an address of that control plane alone, or a name that leads to no"
+        " other, as `server` in {setting}",
         Cause.CLOSED: "check the API server and the load balancer before it",
         Cause.UNREACHABLE: "check `server` in {setting}, and routes and firewalls from this node",
         Cause.UNTRUSTED: "give {setting} the certificate-authority that issued the API server's certificate",

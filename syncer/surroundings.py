@@ -10,7 +10,7 @@ from typing import Protocol
 import msgspec
 
 from daemonkit.fairness.scheduler import TenantScheduler
-from daemonkit.kube.client import ApiClient, Client, ReceivedBytes
+from daemonkit.kube.client import ApiClient, Client, HostResolver, ReceivedBytes
 from daemonkit.kube.credentials import Credentials
 from daemonkit.kube.kubeconfig import Access, in_cluster, load
 from daemonkit.run import memory_limit
@@ -43,16 +43,25 @@ def open_super(
 
 
 def open_tenant(
-    credentials: Credentials, max_idle: int, user_agent: str, received: ReceivedBytes
+    credentials: Credentials,
+    max_idle: int,
+    user_agent: str,
+    received: ReceivedBytes,
+    resolve: HostResolver | None,
 ) -> ProvenClient:
-    """A client of a tenant's API server. `received` counts what it holds (`Client`)."""
+    """A client of a tenant's API server. `received` counts what it holds, and `resolve` has the addresses
+    that are dialled (`Client`)."""
     return Client(
         credentials,
         user_agent=user_agent,
         max_idle=max_idle,
         repeats_writes=True,
         received=received,
+        resolve=resolve,
     )
+
+
+OpenTenant = Callable[[Credentials, int, str, ReceivedBytes, HostResolver | None], ProvenClient]
 
 
 class Surroundings(msgspec.Struct, frozen=True):
@@ -60,7 +69,7 @@ class Surroundings(msgspec.Struct, frozen=True):
     by clocks of its own. `return_free_pages` has the allocator give freed memory back."""
 
     open_super: Callable[[Path | None, Mapping[str, str], int, str], ProvenClient] = open_super
-    open_tenant: Callable[[Credentials, int, str, ReceivedBytes], ProvenClient] = open_tenant
+    open_tenant: OpenTenant = open_tenant
     probe: AgentProbe = msgspec.field(default_factory=TlsAgentProbe)
     monotonic: Callable[[], float] = time.monotonic
     wall: Callable[[], float] = time.time

@@ -47,7 +47,7 @@ class Access:
 
     Of each pair of a value and a file at most one is set; files are read again when they change.
     `server` has no trailing slash. `server_name` is what the certificate must be for, if not the
-    host of `server`.
+    host of `server`. `is_foreign`: who says where it leads may reach less than the process that dials.
     """
 
     server: str
@@ -61,6 +61,7 @@ class Access:
     token_file: Path | None = None
     server_name: str | None = None
     namespace: str = "default"
+    is_foreign: bool = False
 
     @property
     def files(self) -> tuple[Path, ...]:

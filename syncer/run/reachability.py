@@ -7,6 +7,9 @@ Either the API server is away, or the process has no memory for what it serves.
 import time
 from collections.abc import Callable, Mapping
 
+from daemonkit.kube.freshness import Failure
+from daemonkit.remedies import Cause
+from syncer.run.report import TENANT
 from syncer.tenant.session import TenantSession
 
 NOT_REACHABLE = "NotReachable"
@@ -63,7 +66,7 @@ class Reachability:
                 if is_lasting and self._reported.get(session) != reason:
                     self._end_others(session, reason)
                     self._reported[session] = reason
-                    self._report(session, reason, failure.message)
+                    self._report(session, reason, _message(failure))
             elif self._is_settled(session):
                 continue
             elif session.caches.has_synced:
@@ -84,3 +87,10 @@ class Reachability:
             if each != reason and (each == before or is_of_earlier):
                 self._report(session, each, "")
         self._judged.add(session)
+
+
+def _message(failure: Failure) -> str:
+    """Why, and what to do about it, where that is known."""
+    if failure.cause is Cause.OTHER:
+        return failure.message
+    return f"{failure.message}; {TENANT.remedy(failure.cause)}"

@@ -11,6 +11,7 @@ from daemonkit import logs
 from daemonkit.fairness.emptying import emptied
 from daemonkit.fairness.steps import in_steps
 from daemonkit.fairness.weighted_round_robin import MAX_WEIGHT
+from daemonkit.kube.foreign_hosts import ForeignHosts
 from daemonkit.kube.reflector import Reflector
 from daemonkit.kube.reflector_log import FailureLog
 from daemonkit.kube.shared_budget import SharedBudget
@@ -126,6 +127,7 @@ class SyncerService:
             config.tenants.max_cache_bytes,
             outside.monotonic,
             lambda: self._keys,
+            ForeignHosts(lambda: self._client.server).resolve,
         )
         slots = Slots(SLOTS)
         self._reports = TenantReports(self._metrics, outside.wall, outside.monotonic, slots)

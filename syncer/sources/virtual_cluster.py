@@ -7,8 +7,10 @@ Secret of the namespace that is named as the cluster key (docs/spec/virtualclust
 
 import base64
 import binascii
-from collections.abc import Iterable, Mapping
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -35,6 +37,7 @@ class _Spec(msgspec.Struct, frozen=True, rename="camel"):
     cluster_domain: str = ""
     transparent_meta_prefixes: list[str] | None = None
     opaque_meta_prefixes: list[str] | None = None
+    import_: Any = msgspec.field(default=None, name="import")
 
 
 class _Status(msgspec.Struct, frozen=True, rename="camel"):
@@ -200,12 +203,16 @@ def policy_name_of(cluster: VirtualCluster) -> str:
 
 
 def _access(cluster: VirtualCluster, secret: KubeconfigSecret | str | None) -> Access:
+    # Where it leads is in a Secret that the author of the VirtualCluster names, and its copy is read here.
+    is_foreign = cluster.spec.import_ is not None
     text = cluster.metadata.annotations.get(keys.ADMIN_KUBECONFIG)
     if text is not None:
+        where = f"annotation {keys.ADMIN_KUBECONFIG}"
         try:
-            return _embedded(base64.b64decode(text, validate=True), f"annotation {keys.ADMIN_KUBECONFIG}")
+            embedded = base64.b64decode(text, validate=True)
         except binascii.Error:
-            raise ValueError(f"annotation {keys.ADMIN_KUBECONFIG} is not base64") from None
+            raise ValueError(f"{where} is not base64") from None
+        return _embedded(embedded, where, kubeconfig.parse_foreign, is_foreign=is_foreign)
     ref = secret_of(cluster)
     where = "Secret" if ref is None else f"Secret {ref.namespace}/{ref.name}"
     if secret is None or (
@@ -218,18 +225,23 @@ def _access(cluster: VirtualCluster, secret: KubeconfigSecret | str | None) -> A
     content = (secret.data or {}).get("" if ref is None else ref.key)
     if content is None:
         raise ValueError(f"{where} has no key {'' if ref is None else ref.key}")
-    return _embedded(content, where)
+    parse = kubeconfig.parse_foreign if is_foreign else _parse
+    return _embedded(content, where, parse, is_foreign=is_foreign)
 
 
-def _embedded(text: bytes, where: str) -> Access:
+def _parse(text: bytes) -> Access:
+    return kubeconfig.parse(text, Path("/"))
+
+
+def _embedded(text: bytes, where: str, parse: Callable[[bytes], Access], *, is_foreign: bool) -> Access:
     """A kubeconfig without files: who writes a VirtualCluster must not name files of this host."""
     try:
-        access = kubeconfig.parse(text, Path("/"))
+        access = parse(text)
     except KubeconfigError as error:
         raise ValueError(f"{where}: {error}") from None
     if access.files:
         raise ValueError(f"{where}: it names files; embed certificates, key and token")
-    return access
+    return dataclasses.replace(access, is_foreign=is_foreign)
 
 
 def _weight(annotations: Mapping[str, str]) -> int:

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """A tenant's API server: the client of it, its credentials, and where it is."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from urllib.parse import urlsplit
 
-from daemonkit.kube.client import ReceivedBytes
+from daemonkit.kube.client import HostResolver, ReceivedBytes
 from daemonkit.kube.credentials import Credentials
 from daemonkit.kube.kubeconfig import Access
 from syncer.policy import addresses
-from syncer.surroundings import ProvenClient
+from syncer.surroundings import OpenTenant, ProvenClient
 
 # Requests of one tenant under way at once; kept connections to its API server are as many.
 MAX_IN_FLIGHT = 16
@@ -20,14 +20,18 @@ class TenantApiServer:
     def __init__(
         self,
         access: Access,
-        open_client: Callable[[Credentials, int, str, ReceivedBytes], ProvenClient],
+        open_client: OpenTenant,
         user_agent: str,
         received: ReceivedBytes,
+        judge: HostResolver | None = None,
     ) -> None:
-        """`received` counts what connections and answers hold."""
+        """`received` counts what connections and answers hold. `judge` has the addresses to dial of a host
+        that somebody else named. That never changes: a VirtualCluster imports from its beginning.
+        """
         self.access = access
         self._credentials = Credentials(lambda: self.access)
-        self.client = open_client(self._credentials, MAX_IN_FLIGHT, user_agent, received)
+        resolve = judge if access.is_foreign else None
+        self.client = open_client(self._credentials, MAX_IN_FLIGHT, user_agent, received, resolve)
         self._known_peers: frozenset[str] = frozenset()
 
     def use(self, access: Access) -> None:

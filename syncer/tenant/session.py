@@ -19,8 +19,7 @@ import msgspec
 from daemonkit.fairness.emptying import Holder, emptied
 from daemonkit.fairness.scheduler import Account
 from daemonkit.fairness.steps import WorkStep, in_steps
-from daemonkit.kube.client import CheckedRequester, ReceivedBytes
-from daemonkit.kube.credentials import Credentials
+from daemonkit.kube.client import CheckedRequester, HostResolver
 from daemonkit.kube.kubeconfig import Access
 from daemonkit.kube.resources import Key
 from daemonkit.kube.shared_budget import SharedBudget
@@ -40,7 +39,7 @@ from syncer.policy.limits import count_name
 from syncer.policy.sync_policy import PolicyUnusable, SyncPolicy, known_or_default
 from syncer.sharding.fenced_client import FencedClient
 from syncer.sharding.port import TenantOwnership
-from syncer.surroundings import COMPONENT, ProvenClient
+from syncer.surroundings import COMPONENT, OpenTenant
 from syncer.tenant.api_server import TenantApiServer
 from syncer.tenant.caches import NOT_WATCHED, TenantCaches
 from syncer.tenant.compared_kinds import ComparedKinds
@@ -81,7 +80,7 @@ class SessionOwner(Protocol):
 class SessionSurroundings(msgspec.Struct, frozen=True):
     """What all sessions of a process share. `clock` is monotonic.
 
-    `keys` gives the cluster keys of all tenants, whoever serves them.
+    `keys` gives the cluster keys of all tenants, whoever serves them. `judge` is as of `TenantApiServer`.
     """
 
     kinds: Mapping[str, KindSync]
@@ -89,12 +88,13 @@ class SessionSurroundings(msgspec.Struct, frozen=True):
     super_client: CheckedRequester
     settings: SyncSettings
     ownership: TenantOwnership
-    open_client: Callable[[Credentials, int, str, ReceivedBytes], ProvenClient]
+    open_client: OpenTenant
     memory: SharedBudget
     user_agent: str = COMPONENT
     max_cache_bytes: int = 512 << 20
     clock: Callable[[], float] = time.monotonic
     keys: Callable[[], Collection[str]] = tuple
+    judge: HostResolver | None = None
 
 
 class TenantSession:
@@ -137,7 +137,11 @@ class TenantSession:
             surroundings.clock,
         )
         self.api_server = TenantApiServer(
-            access, surroundings.open_client, surroundings.user_agent, self.memory.budget
+            access,
+            surroundings.open_client,
+            surroundings.user_agent,
+            self.memory.budget,
+            surroundings.judge,
         )
         ownership, held = surroundings.ownership, self.memory.budget
         self.client = FencedClient(self.api_server.client, ownership, tenant.key, account, held)

@@ -10,8 +10,8 @@ import msgspec
 
 from daemonkit.kube.client import ApiClient, Client
 from daemonkit.kube.credentials import Credentials
+from daemonkit.kube.foreign_hosts import ForeignHosts
 from daemonkit.kube.kubeconfig import Access, in_cluster, load
-from tenant_operator.edge.foreign_hosts import ForeignHosts
 from tenant_operator.model.objects import OPERATOR
 
 # Of the super cluster, as many as are reconciled at once, and one for the Lease.
@@ -35,7 +35,7 @@ def open_tenant(access: Access) -> ApiClient:
 
 def open_import(access: Access, super_server: str) -> ApiClient:
     """A client of an API server that the author of a VirtualCluster names. Raises CredentialsError."""
-    resolve = ForeignHosts(super_server).resolve
+    resolve = ForeignHosts(lambda: super_server).resolve
     credentials = Credentials(lambda: access)
     return Client(credentials, user_agent=OPERATOR, max_idle=1, repeats_writes=True, resolve=resolve)
 

@@ -155,6 +155,32 @@ async def test_a_tenant_of_another_authority_is_not_reachable(tmp_path: Path) ->
 
 
 @pytest.mark.asyncio
+async def test_an_import_that_leads_to_loopback_is_not_dialled(tmp_path: Path) -> None:
+    """By an address or by a name. The kubeconfig that somebody with rights here wrote may lead there."""
+    async with virtual_clusters(tmp_path) as clusters:
+        for name in ("own", "address", "name"):
+            plane = await clusters.add_plane(name)
+            text = plane.kubeconfig()
+            clusters.add_cluster(name, spec=None if name == "own" else {"import": {}})
+            by_name = text.replace("https://127.0.0.1:", "https://localhost:")
+            assert by_name != text
+            written = by_name if name == "name" else text
+            clusters.add_secret(name, "admin-kubeconfig", "admin-kubeconfig", written)
+        await clusters.syncer.start()
+        await clusters.until_synced("own")
+        for name, host in (("address", "127.0.0.1"), ("name", "localhost")):
+            await clusters.syncer.until(partial(clusters.has_condition, name, "NotReachable"))
+            message = clusters.condition(name, "NotReachable")[1]
+            assert message.startswith(f"{host} leads to ")
+            assert message.endswith(
+                ", which is not dialled: each machine reaches itself by it; write an address of that control"
+                " plane alone, or a name that leads to no other, as `server` in the tenant's kubeconfig"
+            )
+            assert not clusters.synced(name)
+        assert (await clusters.syncer.ready_page())[0] == 200
+
+
+@pytest.mark.asyncio
 async def test_a_bracketed_dns_name_is_understood(tmp_path: Path) -> None:
     async with virtual_clusters(tmp_path) as clusters:
         plane = await clusters.add_plane("acme")

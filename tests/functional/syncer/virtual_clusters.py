@@ -100,7 +100,12 @@ class VirtualClusters:
         return plane
 
     def add_cluster(
-        self, name: str, annotations: dict[str, str] | None = None, *, phase: str = "Running"
+        self,
+        name: str,
+        annotations: dict[str, str] | None = None,
+        *,
+        phase: str = "Running",
+        spec: dict[str, Any] | None = None,
     ) -> None:
         self.super.server.storage.create(
             VIRTUAL_CLUSTERS,
@@ -108,7 +113,7 @@ class VirtualClusters:
                 "apiVersion": "tenancy.x-k8s.io/v1alpha1",
                 "kind": "VirtualCluster",
                 "metadata": {"namespace": NAMESPACE, "name": name, "annotations": annotations or {}},
-                "spec": {},
+                "spec": spec or {},
                 "status": {"phase": phase, "clusterNamespace": f"t-{name}"},
             },
         )

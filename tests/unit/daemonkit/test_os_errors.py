@@ -7,7 +7,7 @@ import ssl
 
 import pytest
 
-from daemonkit.os_errors import describe, describe_text
+from daemonkit.os_errors import AddressRefusedError, describe, describe_text
 from daemonkit.remedies import Cause
 
 
@@ -29,6 +29,7 @@ def untrusted(code: int, message: str) -> ssl.SSLCertVerificationError:
         (PermissionError(errno.EACCES, "x"), "permission denied", Cause.DENIED),
         (OSError(errno.EHOSTUNREACH, "x"), "no route to host", Cause.UNREACHABLE),
         (OSError(errno.EIO, "x"), "input/output error", Cause.OTHER),
+        (AddressRefusedError("[Errno 111] x"), "[Errno 111] x", Cause.ADDRESS_REFUSED),
         (TimeoutError(), "no answer in time", Cause.TIMEOUT),
         (TimeoutError(errno.ETIMEDOUT, "x"), "connection timed out", Cause.TIMEOUT),
         (

@@ -3,7 +3,10 @@
 
 from typing import cast
 
+import pytest
+
 from daemonkit.kube.freshness import Failure
+from daemonkit.remedies import Cause
 from syncer.run.reachability import REPORT_AFTER_S, Reachability
 from syncer.tenant.session import TenantSession
 
@@ -38,10 +41,12 @@ class ReachabilityEnvironment:
             clock=lambda: self.now,
         )
 
-    def poll_at(self, now: float, failure: str = "", *, is_memory: bool = False) -> list[tuple[str, str]]:
+    def poll_at(
+        self, now: float, failure: str = "", *, is_memory: bool = False, cause: Cause = Cause.OTHER
+    ) -> list[tuple[str, str]]:
         self.now = now
         self.session.problem = failure if is_memory else None
-        failing = Failure(failure, now) if failure else None
+        failing = Failure(failure, now, cause=cause) if failure else None
         self.changes += self.session.found != failing
         self.session.found = failing
         self.reachability.poll()
@@ -59,6 +64,16 @@ def test_a_failure_is_reported_once_it_lasts_and_when_it_ends() -> None:
     assert environment.poll_at(30.0, "TLS: closed") == []
     assert environment.poll_at(31.0) == [("NotReachable", "")]
     assert environment.poll_at(32.0) == []
+
+
+@pytest.mark.parametrize("cause", [each for each in Cause if each is not Cause.OTHER])
+def test_what_to_do_about_it_is_reported(cause: Cause) -> None:
+    environment = ReachabilityEnvironment()
+    environment.poll_at(1.0, "why", cause=cause)
+    ((_, message),) = environment.poll_at(1.0 + REPORT_AFTER_S, "why", cause=cause)
+    why, _, remedy = message.partition("; ")
+    assert why == "why"
+    assert remedy
 
 
 def test_a_short_failure_is_not_reported() -> None:

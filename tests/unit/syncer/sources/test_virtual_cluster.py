@@ -110,6 +110,41 @@ def test_a_virtual_cluster_describes_its_tenant() -> None:
     assert cluster_of(found) == expected
 
 
+@pytest.mark.parametrize("imports", [{}, {"secretName": "theirs"}, None])
+@pytest.mark.parametrize("place", ["Secret", "named Secret", "annotation"])
+def test_an_imported_kubeconfig_is_of_somebody_else(place: str, imports: dict[str, str] | None) -> None:
+    """Wherever it is read: what VirtualClusters import are texts of their authors."""
+    annotations, found = {
+        "Secret": (None, secret(kubeconfig())),
+        "named Secret": ({"tenancy.x-k8s.io/secret.admin-kubeconfig": "x"}, secret(kubeconfig(), "value")),
+        "annotation": (
+            {"tenancy.x-k8s.io/admin-kubeconfig": base64.b64encode(kubeconfig()).decode()},
+            None,
+        ),
+    }[place]
+    spec: dict[str, Any] = {} if imports is None else {"import": imports}
+    state = tenant_of(virtual_cluster(annotations, key="k", **spec), found, SUPER)
+    assert isinstance(state, Reachable)
+    assert state.access.is_foreign is (imports is not None)
+
+
+# PyYAML takes minutes for some of these, in which no tenant is synced.
+_ALIASES = b"a: &a [x]\nb: *a\n"
+
+
+@pytest.mark.parametrize("imports", [True, False])
+@pytest.mark.parametrize("is_annotation", [True, False])
+def test_texts_of_authors_have_no_aliases(*, is_annotation: bool, imports: bool) -> None:
+    text = kubeconfig() + _ALIASES
+    encoded = base64.b64encode(text).decode()
+    annotations = {"tenancy.x-k8s.io/admin-kubeconfig": encoded} if is_annotation else None
+    spec: dict[str, Any] = {"import": {"secretName": "theirs"}} if imports else {}
+    found = tenant_of(
+        virtual_cluster(annotations, key="k", **spec), None if is_annotation else secret(text), SUPER
+    )
+    assert isinstance(found, Unusable) is (is_annotation or imports)
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [("", ""), ("0a1b", "0a1b"), ("f" * 64, "f" * 64), ("f" * 65, ""), ("0A", ""), ("a b", "")],

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
 from daemonkit.kube.byte_budget import ByteBudget
-from daemonkit.kube.client import ReceivedBytes
+from daemonkit.kube.client import HostResolver, ReceivedBytes
 from daemonkit.kube.credentials import Credentials
 from daemonkit.kube.kubeconfig import Access
 from syncer.caches.cached_object import CachedObject
@@ -16,27 +17,45 @@ class _Client(SimpleNamespace):
     peer_addresses: frozenset[str] = frozenset()
 
 
-def _api_server(server: str) -> tuple[TenantApiServer, _Client, list[Any]]:
+async def _judge(host: str, port: int) -> Sequence[str]:
+    return [f"{host}:{port}"]
+
+
+def _api_server(server: str, *, is_foreign: bool = False) -> tuple[TenantApiServer, _Client, list[Any]]:
     client, opened = _Client(), list[Any]()
 
     budget: ByteBudget[CachedObject] = ByteBudget(1 << 20, lambda each: each.size_bytes)
 
-    def open_client(credentials: Credentials, max_idle: int, user_agent: str, received: ReceivedBytes) -> Any:
+    def open_client(
+        credentials: Credentials,
+        max_idle: int,
+        user_agent: str,
+        received: ReceivedBytes,
+        resolve: HostResolver | None,
+    ) -> Any:
         assert received is budget
-        opened.extend((credentials, max_idle, user_agent))
+        opened.extend((credentials, max_idle, user_agent, resolve))
         return client
 
-    return TenantApiServer(Access(server), open_client, "vc-syncer", budget), client, opened
+    access = Access(server, is_foreign=is_foreign)
+    return TenantApiServer(access, open_client, "vc-syncer", budget, _judge), client, opened
 
 
 def test_where_it_is_by_its_kubeconfig() -> None:
     by_name, client, opened = _api_server("https://red.example.com:6443")
-    assert opened[1:] == [MAX_IN_FLIGHT, "vc-syncer"]
+    assert opened[1:] == [MAX_IN_FLIGHT, "vc-syncer", None]
     assert set(by_name.peers()) == set()
     client.peer_addresses = frozenset({"192.0.2.7"})
     assert set(by_name.peers()) == {"192.0.2.7"}
     by_address, _, _ = _api_server("https://[2001:DB8::1]:6443")
     assert set(by_address.peers()) == {"2001:db8::1"}
+
+
+def test_where_somebody_else_leads_is_judged() -> None:
+    """A lab's own kubeconfigs may lead to loopback."""
+    for is_foreign in (True, False):
+        _, _, opened = _api_server("https://127.0.0.1:6443", is_foreign=is_foreign)
+        assert opened[3] is (_judge if is_foreign else None)
 
 
 def test_another_address_is_noted_once() -> None:

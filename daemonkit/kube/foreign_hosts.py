@@ -5,10 +5,11 @@ another address a moment later."""
 import asyncio
 import socket
 from collections.abc import Awaitable, Callable
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
-from tenant_operator.model.foreign_text import one_line
-from tenant_operator.provisioners.imported.foreign_address import refusal
+from daemonkit.kube.foreign_address import refusal
+from daemonkit.os_errors import AddressRefusedError
+from daemonkit.remedies import one_line
 
 # A name has a few; each may take its time.
 MAX_ADDRESSES = 4
@@ -21,27 +22,30 @@ async def lookup(host: str, port: int) -> list[str]:
 
 
 class ForeignHosts:
-    """`super_server` is the URL of the super cluster's API server, to which none may lead."""
+    """`super_server` has the URL of the super cluster's API server, to which none may lead."""
 
     def __init__(
-        self, super_server: str, lookup: Callable[[str, int], Awaitable[list[str]]] = lookup
+        self,
+        super_server: Callable[[], str],
+        lookup: Callable[[str, int], Awaitable[list[str]]] = lookup,
     ) -> None:
-        place = urlsplit(super_server)
-        self._super = place.hostname or "", place.port or 443
+        self._super_server = super_server
         self._lookup = lookup
 
     async def resolve(self, host: str, port: int) -> list[str]:
-        """The addresses to dial. Raises OSError if one of them is nobody's to dial."""
+        """The addresses to dial. Raises AddressRefusedError if one is nobody's to dial, and OSError."""
         found = await self._lookup(host, port)
-        own = await self._super_addresses() if port == self._super[1] else []
+        place = urlsplit(self._super_server())
+        own = await self._addresses_of(place) if port == (place.port or 443) else []
         for each in found:
             problem = refusal(each) or ("it is the super cluster's API server" if each in own else "")
             if problem:
-                raise OSError(f"{one_line(host)} leads to {each}, which is not dialled: {problem}")
+                text = f"{one_line(host)} leads to {each}, which is not dialled: {problem}"
+                raise AddressRefusedError(text)
         return found[:MAX_ADDRESSES]
 
-    async def _super_addresses(self) -> list[str]:
+    async def _addresses_of(self, place: SplitResult) -> list[str]:
         try:
-            return await self._lookup(*self._super)
+            return await self._lookup(place.hostname or "", place.port or 443)
         except OSError:
             return []

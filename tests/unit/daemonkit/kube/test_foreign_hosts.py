@@ -12,8 +12,9 @@ import pytest
 
 from daemonkit.kube.client import Client, UnreachableError
 from daemonkit.kube.credentials import Credentials
+from daemonkit.kube.foreign_hosts import MAX_ADDRESSES, ForeignHosts
 from daemonkit.kube.kubeconfig import Access
-from tenant_operator.edge.foreign_hosts import MAX_ADDRESSES, ForeignHosts
+from daemonkit.remedies import Cause
 
 pytestmark = pytest.mark.asyncio
 
@@ -30,15 +31,15 @@ def names(**found: list[str]) -> Any:
 
 
 async def test_a_name_is_what_its_addresses_are() -> None:
-    good = ForeignHosts(SUPER, names(tenant=["192.0.2.7", "2001:db8::7"]))
+    good = ForeignHosts(lambda: SUPER, names(tenant=["192.0.2.7", "2001:db8::7"]))
     assert await good.resolve("tenant", 6443) == ["192.0.2.7", "2001:db8::7"]
-    many = ForeignHosts(SUPER, names(tenant=[f"192.0.2.{each}" for each in range(9)]))
+    many = ForeignHosts(lambda: SUPER, names(tenant=[f"192.0.2.{each}" for each in range(9)]))
     assert len(await many.resolve("tenant", 6443)) == MAX_ADDRESSES
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "169.254.169.254", "fe80::1", "::1"])
 async def test_one_bad_address_refuses_the_name(address: str) -> None:
-    hosts = ForeignHosts(SUPER, names(tenant=["192.0.2.7", address]))
+    hosts = ForeignHosts(lambda: SUPER, names(tenant=["192.0.2.7", address]))
     with pytest.raises(OSError, match=f"tenant leads to {address}, which is not dialled"):
         await hosts.resolve("tenant", 6443)
 
@@ -47,7 +48,7 @@ async def test_one_bad_address_refuses_the_name(address: str) -> None:
 async def test_super_api_server_is_refused(*, port: int, is_refused: bool) -> None:
     """By whatever name: another port of its address is another server."""
     found = {"tenant": ["10.96.0.1"], "kubernetes.default.svc": ["10.96.0.1"]}
-    hosts = ForeignHosts(SUPER, names(**found))
+    hosts = ForeignHosts(lambda: SUPER, names(**found))
     if is_refused:
         with pytest.raises(OSError, match="it is the super cluster's API server"):
             await hosts.resolve("tenant", port)
@@ -56,7 +57,8 @@ async def test_super_api_server_is_refused(*, port: int, is_refused: bool) -> No
 
 
 async def test_unknown_super_server_refuses_nobody() -> None:
-    assert await ForeignHosts(SUPER, names(tenant=["192.0.2.7"])).resolve("tenant", 443) == ["192.0.2.7"]
+    hosts = ForeignHosts(lambda: SUPER, names(tenant=["192.0.2.7"]))
+    assert await hosts.resolve("tenant", 443) == ["192.0.2.7"]
 
 
 async def test_what_was_judged_is_dialled(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,10 +75,22 @@ async def test_what_was_judged_is_dialled(monkeypatch: pytest.MonkeyPatch) -> No
 
     monkeypatch.setattr("daemonkit.kube.client.dial", dial)
     access = Access(server="http://tenant:6443")
-    client = Client(Credentials(lambda: access), resolve=ForeignHosts(SUPER, lookup).resolve)
+    client = Client(Credentials(lambda: access), resolve=ForeignHosts(lambda: SUPER, lookup).resolve)
     for _ in range(4):
         with pytest.raises(UnreachableError):
             await client.request("GET", "/version", {})
     await client.close()
     assert dialled == [("192.0.2.7",)] * len(dialled)
     assert dialled
+
+
+async def test_a_refused_address_has_a_remedy() -> None:
+    """A NAT or a name server of the machine is not to be looked for."""
+    access = Access(server="http://localhost:6443")
+    resolve = ForeignHosts(lambda: SUPER, names(localhost=["127.0.0.1"])).resolve
+    client = Client(Credentials(lambda: access), resolve=resolve)
+    with pytest.raises(UnreachableError) as caught:
+        await client.request("GET", "/version", {})
+    await client.close()
+    text = "localhost leads to 127.0.0.1, which is not dialled: each machine reaches itself by it"
+    assert (str(caught.value), caught.value.cause) == (text, Cause.ADDRESS_REFUSED)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tenant_operator.provisioners.imported.foreign_address import refusal
+from daemonkit.kube.foreign_address import refusal
 
 SELF = "each machine reaches itself by it"
 LINK = "it is of each machine's own link, or of cloud metadata"
