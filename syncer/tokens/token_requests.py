@@ -4,11 +4,13 @@
 Nothing is remembered here. Texts of tokens are held for the time of two requests, and are in no message.
 """
 
+import asyncio
 import enum
 from collections.abc import Callable
 
 import msgspec
 
+from daemonkit.backoff import backoff_s
 from daemonkit.kube.answers import decoded
 from daemonkit.kube.client import ApiError, Requester, UnreachableError
 from daemonkit.kube.resources import SECRETS, Resource
@@ -31,6 +33,10 @@ SERVICE_ACCOUNTS = Resource("", "v1", "serviceaccounts")
 NOT_ISSUED = "TokensNotIssued"
 NOT_SYNCED = "the tenant is not synced any more"
 MAX_RESPONSE_BYTES = 256 * 1024
+# A kube-apiserver that ends has no signer in its last moments, and refuses before another takes over: it is
+# asked once more after 0.2, 0.4 and 0.8 s, for all tokens of a pod together.
+MAX_REPEATS = 3
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 1.0
 MayWrite = Callable[[str, str, int], Charge | None]
 
 _OBJECT = msgspec.json.Decoder(Object)
@@ -80,12 +86,13 @@ class TokenRequests(msgspec.Struct, frozen=True):
         """Ask the tenant for tokens. Raises NotIssuedError."""
         path = SERVICE_ACCOUNTS.path(pod.namespace, pod.service_account) + "/token"
         found: list[IssuedToken] = []
+        repeats = _Repeats()
         for each in requests:
             body = msgspec.json.encode(token_request(each.audience, each.expiration_s, pod.name, pod.uid))
             try:
                 # The tenant's clock decides when it expires: count from before.
                 now_s = self.wall()
-                answer = await self.client.request("POST", path, {}, body, limit_bytes=MAX_RESPONSE_BYTES)
+                answer = await repeats.request(self.client, path, body)
             except ApiError as error:
                 message = refusal_message(pod.service_account, pod.namespace, error.status.code)
                 raise NotIssuedError(message, RenewalFailure.TENANT_REFUSES) from None
@@ -169,3 +176,22 @@ class TokenRequests(msgspec.Struct, frozen=True):
                 charge.give_back()
             raise
         return decoded(_OBJECT, answer)
+
+
+class _Repeats:
+    """Sends the TokenRequests of one pod, and again what an API server refuses that cannot answer now."""
+
+    def __init__(self) -> None:
+        self._repeats = 0
+
+    async def request(self, client: Requester, path: str, body: bytes) -> bytes:
+        """The answer. Raises ApiError and UnreachableError. A token that nobody has received harms nobody."""
+        while True:
+            try:
+                return await client.request("POST", path, {}, body, limit_bytes=MAX_RESPONSE_BYTES)
+            except ApiError as error:
+                is_passing = error.status.code == 429 or error.status.code >= 500
+                if not is_passing or self._repeats == MAX_REPEATS:
+                    raise
+            self._repeats += 1
+            await asyncio.sleep(backoff_s(self._repeats, first_s=_FIRST_PAUSE_S, longest_s=_LONGEST_PAUSE_S))

@@ -39,7 +39,7 @@ class TokensEnvironment:
         self.tenant = FakeControlPlane(on_token=self._issue)
         self.cluster = FakeControlPlane()
         self.reports: list[tuple[str, Wait | None]] = []
-        self.refusal: Callable[[], Exception] | None = None
+        self.refusal: Callable[[], Exception | None] | None = None
         self.issued = 0
         self.granted_s: int | None = None
         self.is_owned = True
@@ -65,8 +65,8 @@ class TokensEnvironment:
 
     def _issue(self, path: str, body: Object) -> Object:
         assert path == TOKEN
-        if self.refusal is not None:
-            raise self.refusal()
+        if self.refusal is not None and (refused := self.refusal()) is not None:
+            raise refused
         self.issued += 1
         seconds = self.granted_s or body["spec"]["expirationSeconds"]
         return body | {

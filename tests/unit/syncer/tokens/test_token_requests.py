@@ -93,6 +93,28 @@ async def test_refused_request_says_so_to_the_pod(code: int) -> None:
         assert env.secret() is None
 
 
+@pytest.mark.parametrize("refusals", range(6))
+@pytest.mark.parametrize("code", [401, 403, 404, 409, 429, 500, 502, 503, 504])
+@pytest.mark.asyncio
+async def test_an_api_server_that_ends_is_asked_again(code: int, refusals: int) -> None:
+    """It refuses for some moments; who goes on to refuse is asked no more often for many tokens."""
+    async with TokensEnvironment() as env:
+        left = refusals
+
+        def refusal() -> ApiError | None:
+            nonlocal left
+            left -= 1
+            return ApiError(Status(code, "x", "the client connection is closing")) if left >= 0 else None
+
+        env.refusal = refusal
+        repeats = 3 if code == 429 or code >= 500 else 0
+        found = await env.issue(action(audiences=("", "a", "b")))
+        assert (found is None) is (refusals <= repeats)
+        asked = [each for each in env.take_requests() if each == f"POST {TOKEN}"]
+        assert len(asked) == (3 + refusals if refusals <= repeats else 1 + repeats)
+        assert asyncio.get_running_loop().time() <= 1.5
+
+
 @pytest.mark.asyncio
 async def test_nothing_is_written_into_a_foreign_namespace() -> None:
     async with TokensEnvironment() as env:
