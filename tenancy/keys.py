@@ -169,6 +169,7 @@ DATA_DIGEST = "vcnode.io/data-digest"
 ROTATION_PHASE = "vcnode.io/rotation-phase"
 ROTATION_TOKEN = "vcnode.io/rotation-token"  # noqa: S105 - an annotation's key, not a secret
 ROTATION_SINCE = "vcnode.io/rotation-since"
+ROTATION_PHASE_SINCE = "vcnode.io/rotation-phase-since"
 ROTATION_PROGRESS = "vcnode.io/rotation-progress"
 KEY_IDS = "vcnode.io/key-ids"
 # On the Secret of an authority that was replaced: the digest of the first one of those of which each has

@@ -21,6 +21,9 @@ from tenant_operator.pki.rotation import (
     DROPPED,
     ENCRYPTION_KEY,
     PLANS,
+    REVOKED_WAIT_S,
+    TENANT_WAIT_S,
+    TENANT_WAITS_S,
     Asked,
     Consumer,
     ConsumerAnswer,
@@ -186,10 +189,26 @@ def encode(asked: Asked) -> str:
     return msgspec.json.encode(asked, order="deterministic").decode()
 
 
+def _remedy(rotation: RotationStatus, kept: Sequence[Consumer]) -> str:
+    """What to do about objects of the tenant, which are as the tenant keeps them, and what comes else."""
+    remedy = "If this stays, delete these ConfigMaps in the tenant: immutable ones are not written, nor those"
+    remedy += " that a webhook guards, and new ones are made at once"
+    ends = [f"{TENANT_WAIT_S / 86400:.0f} days"]
+    if Consumer.TOKEN_SECRETS in kept:
+        remedy, ends = "Delete the tenant's Secrets of type kubernetes.io/service-account-token", []
+    if rotation.what in keys.REVOCABLE:
+        annotation = f"{keys.REVOKE_PREFIX}{rotation.what}={rotation.token}"
+        ends.append(f"{REVOKED_WAIT_S / 60:.0f} minutes with annotation {annotation} of the VirtualCluster")
+    return f"{remedy}; this phase goes on without them after {', or '.join(ends)}"
+
+
 def sentence(rotation: RotationStatus) -> str:
     """For a condition's message."""
     waits = f", waits for {rotation.waits_for}" if rotation.waits_for else ""
     if (rotation.what, rotation.phase) == (names.ETCD_CA, DROPPED) and f"{names.ETCD}/" in waits:
         # Its only member, or one that does not come back.
         waits += ": it ends when these Pods start again, so delete them at a time that suits the tenant"
+    kept = [each for each in TENANT_WAITS_S if each in waits]
+    if kept:
+        waits += f". {_remedy(rotation, kept)}"
     return f"Rotation of {rotation.what}: {rotation.phase}{waits}."

@@ -31,7 +31,13 @@ from tenant_operator.pki.rotation import (
 )
 
 _KEY_NAME_BYTES = 4
-_ROTATING = (keys.ROTATION_PHASE, keys.ROTATION_TOKEN, keys.ROTATION_SINCE, keys.ROTATION_PROGRESS)
+_ROTATING = (
+    keys.ROTATION_PHASE,
+    keys.ROTATION_PHASE_SINCE,
+    keys.ROTATION_TOKEN,
+    keys.ROTATION_SINCE,
+    keys.ROTATION_PROGRESS,
+)
 
 
 def new_service_account_keys() -> tuple[dict[str, bytes], dict[str, str]]:

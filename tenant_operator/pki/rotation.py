@@ -16,10 +16,15 @@ A rotation replaces an authority, or another key that several programs know, in 
 A phase ends when every consumer was asked and answered that it is there. One that cannot be asked has not
 answered: the rotation waits, however long, and the status names it. Each step is one write of one Secret, so
 whoever is killed between two steps finds the phase there.
+
+What a tenant keeps as it likes is waited for so long and no longer: a ConfigMap that is immutable, or that a
+webhook of the tenant guards, would keep the tenant's authority for ever. What stays as it was is read by
+programs of this tenant alone.
 """
 
 import enum
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Collection, Iterator, Mapping
 
 import msgspec
 
@@ -53,6 +58,19 @@ class Consumer(enum.StrEnum):
     """What the datastore holds encrypted."""
 
 
+# How long each phase waits for what the tenant keeps; the second one if a person has revoked the former key:
+# kube-controller-manager has written all namespaces by then.
+TENANT_WAIT_S = 7 * 86400.0
+REVOKED_WAIT_S = 600.0
+TENANT_WAITS_S: Mapping[Consumer, float] = {
+    Consumer.ROOT_CERTIFICATES: TENANT_WAIT_S,
+    Consumer.AUTHENTICATION: TENANT_WAIT_S,
+    # The tenant's programs have them, and nothing issues them anew.
+    Consumer.TOKEN_SECRETS: math.inf,
+}
+"""Consumers that are objects of the tenant, and how long a phase waits for each."""
+
+
 class RotationPlan(msgspec.Struct, frozen=True):
     """What rotates in one Secret, and whom to ask. `what` is its name in requests and in the status.
 
@@ -68,6 +86,19 @@ class RotationPlan(msgspec.Struct, frozen=True):
     users: tuple[tuple[Consumer, ...], ...]
     held: str = ""
     forgotten_by: tuple[Consumer, ...] = ()
+
+    def without(self, consumers: Collection[Consumer]) -> "RotationPlan":
+        """The plan that asks none of these."""
+
+        def others(found: tuple[Consumer, ...]) -> tuple[Consumer, ...]:
+            return tuple(each for each in found if each not in consumers)
+
+        return msgspec.structs.replace(
+            self,
+            verifiers=others(self.verifiers),
+            users=tuple(map(others, self.users)),
+            forgotten_by=others(self.forgotten_by),
+        )
 
 
 _CLUSTER_VERIFIERS = (
@@ -165,7 +196,8 @@ start."""
 class RotationState(msgspec.Struct, frozen=True):
     """Where a rotation stands, as its Secret has it. Keys are by their ids: `current` signs.
 
-    `since`: when all used the next key, in seconds since 1970; 0 before.
+    `since`: when all used the next key, in seconds since 1970; 0 before. `phase_since`: when the phase began;
+    0 if that is not known.
     """
 
     current: str
@@ -174,6 +206,7 @@ class RotationState(msgspec.Struct, frozen=True):
     phase: str = ""
     token: str = ""
     since: float = 0.0
+    phase_since: float = 0.0
 
 
 class RotationStep(enum.StrEnum):
@@ -217,14 +250,14 @@ def state_of(secret: SecretFacts) -> RotationState | None:
         ids = [*listed.split(","), "", "", ""][:3]
     if not ids[0]:
         return None
-    since = found.get(keys.ROTATION_SINCE, "")
     return RotationState(
         ids[0],
         ids[1],
         ids[2],
         phase=found.get(keys.ROTATION_PHASE, ""),
         token=found.get(keys.ROTATION_TOKEN, ""),
-        since=float(since) if since.isdigit() else 0.0,
+        since=_seconds(found.get(keys.ROTATION_SINCE, "")),
+        phase_since=_seconds(found.get(keys.ROTATION_PHASE_SINCE, "")),
     )
 
 
@@ -245,11 +278,13 @@ def next_step(
     is the longest life of what is held. `revoked` is the token of the rotation whose held ones a person has
     revoked.
     """
+    is_revoked = bool(revoked) and revoked == state.token
+    plan = plan.without(_given_up(state, now, is_revoked=is_revoked))
     if state.phase == TRUSTED and state.next:
         waits = _lacking(plan.verifiers, asked, trusts=frozenset({state.current, state.next}))
         return RotationDecision(RotationStep.WAIT, waits) if waits else RotationDecision(RotationStep.PROMOTE)
     if state.phase == REISSUED and state.previous:
-        is_awaited = bool(plan.held) and not (revoked and revoked == state.token)
+        is_awaited = bool(plan.held) and not is_revoked
         return _finish(plan, state, asked, now, held_s if is_awaited else 0.0)
     if state.phase == DROPPED:
         return _forget(plan, state, asked)
@@ -278,12 +313,27 @@ def annotations_after(
         RotationStep.DROP: DROPPED if plan.forgotten_by else "",
         RotationStep.FORGET: "",
     }
+    phase = phases.get(step, state.phase)
+    since = int(now) if step in phases else int(state.phase_since)
     found = {
-        keys.ROTATION_PHASE: phases.get(step, state.phase),
+        keys.ROTATION_PHASE: phase,
+        keys.ROTATION_PHASE_SINCE: str(since) if phase and since else "",
         keys.ROTATION_TOKEN: (request or state.token) if step is RotationStep.BEGIN else state.token,
         keys.ROTATION_SINCE: str(int(now)) if step is RotationStep.MARK else "",
     }
     return {key: value for key, value in found.items() if value}
+
+
+def _given_up(state: RotationState, now: float, *, is_revoked: bool) -> frozenset[Consumer]:
+    """The objects of the tenant that this phase does not wait for any longer."""
+    if not state.phase_since:
+        return frozenset()
+    age_s = now - state.phase_since
+    return frozenset(
+        consumer
+        for consumer, wait_s in TENANT_WAITS_S.items()
+        if age_s >= (REVOKED_WAIT_S if is_revoked else wait_s)
+    )
 
 
 def _finish(
@@ -352,3 +402,7 @@ def _answers(consumer: Consumer, asked: Asked) -> Iterator[tuple[str, ConsumerAn
 def _key_id(secret: SecretFacts, key: str) -> str:
     facts = secret.certificates.get(key)
     return "" if facts is None else facts.key_id
+
+
+def _seconds(text: str) -> float:
+    return float(text) if text.isdigit() else 0.0

@@ -88,6 +88,7 @@ def test_keys_are_those_of_virtualcluster_and_arktos() -> None:
         "ROTATION_PHASE": "vcnode.io/rotation-phase",
         "ROTATION_TOKEN": "vcnode.io/rotation-token",
         "ROTATION_SINCE": "vcnode.io/rotation-since",
+        "ROTATION_PHASE_SINCE": "vcnode.io/rotation-phase-since",
         "KEY_IDS": "vcnode.io/key-ids",
         "API_VERSION": "vcnode.io/v1alpha1",
         "TENANT_KIND": "Tenant",

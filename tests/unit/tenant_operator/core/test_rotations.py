@@ -17,7 +17,7 @@ from tenant_operator.core import rotations
 from tenant_operator.core.conditions import ConditionType
 from tenant_operator.core.steps import Rotate
 from tenant_operator.model.objects import Object, Ref
-from tenant_operator.pki.rotation import PLANS, Consumer, ConsumerAnswer, RotationStep
+from tenant_operator.pki.rotation import PLANS, Asked, Consumer, ConsumerAnswer, RotationStep
 from tests.unit.tenant_operator.core.worlds import VERSION, FakeWorld, virtual_cluster
 
 DAY = 86_400.0
@@ -291,6 +291,49 @@ def test_client_certificates_end_first_or_are_revoked() -> None:
     world.run()
     assert phase(world) == {}
     assert set(secret(world, "cluster-ca")["data"]) == {"tls.crt", "tls.key", "chain.crt"}
+
+
+REMEDY = (
+    "waits for kube-root-ca.crt/shop. If this stays, delete these ConfigMaps in the tenant: immutable ones"
+    " are not written, nor those that a webhook guards, and new ones are made at once; this phase goes on"
+    " without them after 7 days, or 10 minutes with annotation vcnode.io/revoke-cluster-ca=one of the"
+    " VirtualCluster."
+)
+
+
+@pytest.mark.parametrize("is_revoked", [True, False])
+def test_an_immutable_bundle_ends_no_rotation(is_revoked: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is named, with what to do and when it is waited for no longer."""
+    asked = FakeWorld.asked
+
+    def immutable(world: FakeWorld, what: str) -> Asked:
+        """A bundle in one namespace is none of ours."""
+        return {**asked(world, what), Consumer.ROOT_CERTIFICATES: {"shop": None}}
+
+    monkeypatch.setattr(FakeWorld, "asked", immutable)
+    world = served()
+    request(world, "cluster-ca")
+    if is_revoked:
+        world.cluster["metadata"]["annotations"][f"{keys.REVOKE_PREFIX}cluster-ca"] = "one"
+    phases = []
+    for _ in range(3):
+        world.run()
+        (status,) = world.cluster["status"]["rotations"]
+        (condition,) = (
+            each
+            for each in world.cluster["status"]["conditions"]
+            if each.get("type") == ConditionType.CERTIFICATES_VALID
+        )
+        assert REMEDY in condition["message"]
+        phases.append(status["phase"])
+        world.now_s += 600 if is_revoked else 7 * DAY
+        world.run()
+        if not is_revoked and phases[-1] == "Reissued":
+            # Copies of the administrator's kubeconfig.
+            world.now_s += DAY
+            world.run()
+    assert phases == ["Trusted", "Reissued", "Dropped"]
+    assert phase(world) == {}
 
 
 def test_a_syncer_that_works_by_the_former_is_waited_for() -> None:

@@ -35,6 +35,10 @@ def taken(found: Secret | None) -> Secret:
     return found
 
 
+def begun(phase: str) -> dict[str, str]:
+    return {keys.ROTATION_PHASE: phase, keys.ROTATION_PHASE_SINCE: str(int(NOW))}
+
+
 @pytest.mark.parametrize("secret", AUTHORITIES)
 def test_an_authority_rotates(secret: str) -> None:
     plan, spec = PLANS[secret], AUTHORITIES[secret]
@@ -43,20 +47,20 @@ def test_an_authority_rotates(secret: str) -> None:
     chain = {"next-chain.crt"} if spec.signs_below else set()
     assert set(both) == {"tls.crt", "tls.key", "next.crt", "next.key"} | chain
     assert {key: both[key] for key in first} == first
-    assert notes == {"a": "b", keys.ROTATION_PHASE: TRUSTED, keys.ROTATION_TOKEN: "one"}
+    assert notes == {"a": "b", **begun(TRUSTED), keys.ROTATION_TOKEN: "one"}
 
     new, notes = taken(rotating.rotate(plan, PROMOTE, both, notes, NOW))
     assert set(new) == {"tls.crt", "tls.key", "previous.crt"} | ({"chain.crt"} if chain else set())
     assert (new["tls.crt"], new["tls.key"]) == (both["next.crt"], both["next.key"])
     assert new["previous.crt"] == first["tls.crt"]
     kept = {"a": "b"} | ({keys.FIRST_LOADED: digest_of(first["tls.crt"])} if chain else {})
-    assert notes == kept | {keys.ROTATION_PHASE: REISSUED, keys.ROTATION_TOKEN: "one"}
+    assert notes == kept | {**begun(REISSUED), keys.ROTATION_TOKEN: "one"}
 
     last, notes = taken(rotating.rotate(plan, DROP, new, notes, NOW))
     if plan.forgotten_by:
         present = {key: value for key, value in new.items() if key != "previous.crt"}
         assert last == present | {"former.crt": first["tls.crt"]}
-        assert notes == kept | {keys.ROTATION_PHASE: DROPPED, keys.ROTATION_TOKEN: "one"}
+        assert notes == kept | {**begun(DROPPED), keys.ROTATION_TOKEN: "one"}
         last, notes = taken(rotating.rotate(plan, RotationStep.FORGET, last, notes, NOW))
     assert set(last) == {"tls.crt", "tls.key"} | ({"chain.crt"} if chain else set())
     assert notes == kept | {keys.ROTATION_TOKEN: "one"}
@@ -129,7 +133,7 @@ def test_an_authority_without_its_key_is_replaced_at_once(secret: str) -> None:
         assert set(found) == {"tls.crt", "tls.key", "previous.crt"}
         assert found["previous.crt"] == first["tls.crt"]
         assert issuing.can_sign(found)
-        assert notes == {keys.ROTATION_PHASE: REISSUED, keys.ROTATION_TOKEN: "one"}
+        assert notes == {**begun(REISSUED), keys.ROTATION_TOKEN: "one"}
 
 
 def test_a_certificate_that_is_unreadable_does_not_rotate() -> None:
@@ -153,7 +157,7 @@ def test_service_account_keys_rotate() -> None:
     assert both["verify.pem"].count(b"BEGIN PUBLIC KEY") == 2
     assert notes == {
         keys.KEY_IDS: f"{old},{new}",
-        keys.ROTATION_PHASE: TRUSTED,
+        **begun(TRUSTED),
         keys.ROTATION_TOKEN: "one",
     }
 
@@ -165,6 +169,7 @@ def test_service_account_keys_rotate() -> None:
     marked, notes = taken(rotating.rotate(plan, MARK, signing, notes, NOW + 5))
     assert marked == signing
     assert notes[keys.ROTATION_SINCE] == str(int(NOW) + 5)
+    assert notes[keys.ROTATION_PHASE_SINCE] == str(int(NOW))
 
     last, notes = taken(rotating.rotate(plan, DROP, marked, notes, NOW))
     assert set(last) == {"signing.pem", "verify.pem", f"{new}.pub"}

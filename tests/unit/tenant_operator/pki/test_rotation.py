@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which step a rotation takes next, and whom it waits for."""
 
+import itertools
+
 import msgspec
 import pytest
 
@@ -156,6 +158,56 @@ def test_client_certificates_are_revoked_by_a_person() -> None:
     )
 
 
+_KEPT = [
+    (plan, phase, consumer)
+    for plan in PLANS.values()
+    for phase, asked in (
+        (TRUSTED, {*plan.verifiers}),
+        (REISSUED, {*plan.verifiers, *itertools.chain(*plan.users)}),
+        (DROPPED, {*plan.forgotten_by}),
+    )
+    for consumer in sorted(asked & {*rotation.TENANT_WAITS_S})
+]
+
+
+@pytest.mark.parametrize(("plan", "phase", "consumer"), _KEPT)
+@pytest.mark.parametrize("is_revoked", [True, False])
+@pytest.mark.parametrize("is_answered", [True, False])
+def test_a_tenant_delays_each_phase_for_so_long(
+    plan: RotationPlan, phase: str, consumer: Consumer, is_revoked: bool, is_answered: bool
+) -> None:
+    """An object that stays as it was, or that nobody can read."""
+    state = RotationState("new", "old", "", phase, "first", phase_since=NOW)
+    if phase != TRUSTED:
+        state = msgspec.structs.replace(state, next="", previous="old")
+    there = answer("new" if phase == DROPPED else "old new", "new")
+    asked: dict[Consumer, dict[str, ConsumerAnswer | None]] = {each: {"a": there} for each in Consumer}
+    wrong = answer("old", "old") if is_answered else None
+    asked[consumer] = {"": there, "shop": wrong}
+    wait_s = rotation.REVOKED_WAIT_S if is_revoked else rotation.TENANT_WAITS_S[consumer]
+    most_s = min(wait_s, 400 * 86400.0)
+    revoked = "first" if is_revoked else ""
+    before = rotation.next_step(plan, state, asked, NOW + most_s - 1, revoked=revoked)
+    assert before.waits_for == (f"{consumer}/shop",)
+    assert before.step in (RotationStep.WAIT, RotationStep.CLEAN)
+    after = rotation.next_step(plan, state, asked, NOW + most_s, revoked=revoked)
+    goes_on = {TRUSTED: "Promote", REISSUED: "Drop", DROPPED: "Forget"}[phase]
+    assert after == (decision(goes_on) if wait_s == most_s else before)
+    # Of a phase that an earlier version began nobody knows for how long it has waited.
+    unknown = msgspec.structs.replace(state, phase_since=0.0)
+    assert rotation.next_step(plan, unknown, asked, NOW + most_s, revoked=revoked) == before
+
+
+@pytest.mark.parametrize("consumer", [each for each in Consumer if each not in rotation.TENANT_WAITS_S])
+def test_nobody_else_is_given_up(consumer: Consumer) -> None:
+    for plan in PLANS.values():
+        if consumer in plan.verifiers:
+            state = RotationState("old", "new", phase=TRUSTED, token="first", phase_since=NOW)
+            late = {each: {"": answer("old new")} for each in Consumer} | {consumer: {"a": None}}
+            found = rotation.next_step(plan, state, late, NOW + 400 * 86400.0, revoked="first")
+            assert found == decision("Wait", f"{consumer}/a")
+
+
 def test_a_dropped_authority_is_forgotten_by_all() -> None:
     """What kube-apiserver publishes is cleaned last: one that trusts it would publish it again."""
     dropped = RotationState("new", previous="old", phase=DROPPED)
@@ -235,6 +287,10 @@ def certificate(key_id: str) -> CertificateFacts:
                 {"tls.crt": certificate("b"), "previous.crt": certificate("a")},
             ),
             RotationState("b", "", "a", REISSUED, "", 17.0),
+        ),
+        (
+            SecretFacts({keys.KEY_IDS: "a,b", keys.ROTATION_PHASE: TRUSTED, keys.ROTATION_PHASE_SINCE: "18"}),
+            RotationState("a", "b", "", TRUSTED, phase_since=18.0),
         ),
         (SecretFacts({keys.KEY_IDS: "a"}), RotationState("a")),
         (
