@@ -27,7 +27,7 @@ SIDE_BY_SIDE := $(call require,-n 3 --dist worksteal)
 .DEFAULT_GOAL := help
 .PHONY: help demo check t test lint unit functional cases compiled lab lab_vm k8s k8s_syncer k8s_operator systemd lab_nodes lab-up lab-down site fuzz soak side_by_side programs guest-kernel
 .PHONY: conformance conformance_quick
-.PHONY: plugin format examples reference locks packages lint_packages reproducible images deb rpm mutants gate-soak bench bench-vnagent bench-workers bench-attacks bench-neighbours bench-pages bench-services bench-pods bench-syncer bench-syncer-attacks bench-syncer-steps bench-operator bench_operator bench-starts bench_starts clean
+.PHONY: plugin format examples reference locks packages lint_packages reproducible images deb rpm mutants gate-soak bench bench-vnagent bench-workers bench-attacks bench-neighbours bench-pages bench-services bench-pods bench-syncer bench-syncer-attacks bench-syncer-steps bench-operator bench_operator bench-starts bench_starts bench-losses bench_losses clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^#@ /{printf "\n%s\n", substr($$0, 4)} /^[a-z0-9_-]+:.*## /{printf "  %-16s%s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -227,6 +227,9 @@ bench-operator bench_operator: $(VENV)/dev  ## vc-operator: memory with 10, 100 
 
 bench-starts bench_starts: $(VENV)/dev programs  ## times from VirtualClusters to Ready, 1, 2 and 20 at once, and to wake one; needs root; ARGS="--tenants 20"
 	$(BIN)/python -m tests.bench.starts $(ARGS)
+
+bench-losses bench_losses: $(VENV)/dev programs  ## p99 of a tenant while its neighbour loses its etcd, API server or controller manager; needs root; ARGS="--rounds 3"
+	$(BIN)/python -m tests.bench.losses $(ARGS)
 
 bench-syncer: $(TREE)/bin/vn-agent programs  ## vc-syncer, as installed, between real apiservers; ARGS="--peer CMD" for another too
 	$(BIN)/python -m tests.bench.syncer --tree $(TREE) $(ARGS)

@@ -9,7 +9,7 @@ import argparse
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
@@ -140,6 +140,12 @@ def main() -> int:
     parser.add_argument("--tenants", default="1,2,20", help="how many at once, separated by commas")
     parser.add_argument("--wakes", type=int, default=3, help="how often a single tenant sleeps and wakes")
     arguments = parser.parse_args()
+    counts = [int(each) for each in arguments.tenants.split(",")]
+    return run(lambda ring: measure(ring, counts, arguments.wakes))
+
+
+def run(measured: Callable[[MeasuredRing], Sequence[BoundedRow]]) -> int:
+    """Start the ring, measure and print; returns the exit status."""
     binaries, missing = build.find_binaries(build.DEFAULT_CACHE, build.go_version() or "")
     if missing:
         sys.stderr.write(f"bench: not built: {', '.join(missing)}; run make programs\n")
@@ -156,8 +162,7 @@ def main() -> int:
             stack.callback(operator.stop)
             operator.start()
             tenants.apply(prepared, tenants.cluster_version(_RELEASE, releases.CURRENT))
-            counts = [int(each) for each in arguments.tenants.split(",")]
-            rows = measure(MeasuredRing(prepared, operator), counts, arguments.wakes)
+            rows = measured(MeasuredRing(prepared, operator))
     except (RingError, AssertionError) as error:
         sys.stderr.write(f"bench: {error}\n")
         return 1
