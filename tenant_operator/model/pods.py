@@ -5,6 +5,7 @@ They run under the Pod Security level `restricted`: no root, no capability, no f
 get no service account token: nothing in a control plane talks to the super cluster's API server.
 """
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -127,13 +128,26 @@ def resources(size: ComponentSize) -> Object:
 
 
 def go_environment(size: ComponentSize) -> list[Object]:
-    """How the Go runtime collects garbage: the only large lever on the memory of a control plane."""
+    """How the Go runtime works. Its garbage collection is the only large lever on the memory of a control
+    plane.
+
+    Its threads are twice the processors that the class requests, or one: a program of a small class that
+    starts, or collects garbage, takes one of the node's processors and not all of them. A class that leaves
+    Go as it is has none of this, and neither has what is not written in Go.
+    """
     found = []
     if size.go_gc:
         found.append({"name": "GOGC", "value": str(size.go_gc)})
     if size.go_memory_limit:
         found.append({"name": "GOMEMLIMIT", "value": str(memory_bytes(size.go_memory_limit))})
+    if found:
+        found.append({"name": "GOMAXPROCS", "value": str(max(1, math.ceil(2 * _cpu(size.cpu))))})
     return found
+
+
+def _cpu(quantity: str) -> float:
+    """Of `100m`, or of `1.5`."""
+    return int(quantity[:-1]) / 1000 if quantity.endswith("m") else float(quantity)
 
 
 def memory_bytes(quantity: str) -> int:

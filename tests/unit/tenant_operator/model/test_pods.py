@@ -47,5 +47,27 @@ def test_the_go_runtime_s_environment() -> None:
     assert pods.go_environment(size) == [
         {"name": "GOGC", "value": "40"},
         {"name": "GOMEMLIMIT", "value": "146800640"},
+        {"name": "GOMAXPROCS", "value": "1"},
     ]
-    assert pods.go_environment(ComponentSize()) == []
+
+
+@pytest.mark.parametrize(
+    ("cpu", "threads"),
+    [
+        ("1m", "1"),
+        ("100m", "1"),
+        ("500m", "1"),
+        ("501m", "2"),
+        ("0.6", "2"),
+        ("1", "2"),
+        ("1.5", "3"),
+        ("4", "8"),
+    ],
+)
+def test_threads_are_twice_the_request(cpu: str, threads: str) -> None:
+    shown = pods.go_environment(ComponentSize(cpu=cpu, go_gc=40))
+    assert shown[-1] == {"name": "GOMAXPROCS", "value": threads}
+
+
+def test_go_is_left_as_it_is() -> None:
+    assert pods.go_environment(ComponentSize(cpu="4")) == []
