@@ -442,6 +442,14 @@ def test_who_may_import_a_kubeconfig(admin: KubernetesApi) -> None:
         # Somebody else's choice stays when the rest is written.
         admin.patch(one, another)
         author.patch(one, {"metadata": {"annotations": {"a": "b"}}})
+        # Nor by an annotation, where no address is judged.
+        for key in ("tenancy.x-k8s.io/admin-kubeconfig", "tenancy.x-k8s.io/secret.admin-kubeconfig"):
+            for value in ("YQ==", "YWI="):
+                with pytest.raises(RingError, match="ask somebody who may create Secrets"):
+                    author.patch(one, {"metadata": {"annotations": {key: value}}})
+                admin.patch(one, {"metadata": {"annotations": {key: value}}})
+                author.patch(one, {"metadata": {"annotations": {"a": value}}})
+            author.patch(one, {"metadata": {"annotations": {key: None}}})
     finally:
         for kind in ("rolebindings", "roles"):
             admin.delete(f"{roles}/{kind}/{name}")
