@@ -50,6 +50,7 @@ class CredentialState(msgspec.Struct):
     problems: tuple[AuthorityProblem, ...]
     leaves: dict[LeafSpec, SecretFacts | None]
     rotations: tuple[RotationStatus, ...]
+    rotated: dict[str, str]
     shown: dict[str, CertificateFacts] = {}
     request: str = ""
     has_all: bool = False
@@ -111,6 +112,7 @@ def settle(
         plan.problems,
         {spec: secrets.get(spec.ref) for spec in specs},
         plan.rotations,
+        plan.rotated,
         served.shown(observed),
         requests.rotations.get(ALL_CERTIFICATES, ""),
     )

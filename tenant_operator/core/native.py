@@ -153,7 +153,7 @@ def stages(
         )
         builder.findings.append(fails(ConditionType.UP_TO_DATE, "NotExposed", message))
     made = credentials.settle(builder, observed, control_plane, addresses, reached, settings, requests, files)
-    builder.rotations = made.rotations
+    builder.rotations, builder.rotated = made.rotations, made.rotated
     has_store = databases.settle(builder, observed, control_plane, inputs)
     is_complete = has_store and made.has_all and is_known
     if is_complete and starts.may_start(builder, observed, control_plane, settings):

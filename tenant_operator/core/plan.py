@@ -60,6 +60,7 @@ class TenantPlan(msgspec.Struct, frozen=True):
     upgrade: UpgradeStatus | None = None
     backups: tuple[BackupStatus, ...] | None = None
     rotations: tuple[RotationStatus, ...] | None = None
+    rotated: dict[str, str] | None = None
     restore: RestoreStatus | None = None
     takes_place: bool = False
     waits_for_place: bool = False
@@ -76,6 +77,7 @@ class PlanBuilder:
         self.probes: list[TenantProbe] = []
         self.findings: list[Finding] = []
         self.rotations: tuple[RotationStatus, ...] | None = None
+        self.rotated: dict[str, str] | None = None
         self.waits_for = ""
         self.blocked: Finding | None = None
         self.check_again_s: float | None = None

@@ -44,6 +44,7 @@ def status_after(observed: Observed, plan: TenantPlan, failures: tuple[Failed, .
         sleep=before.sleep if plan.sleep is msgspec.UNSET else plan.sleep,
         backups=before.backups if plan.backups is None else list(plan.backups),
         rotations=before.rotations if plan.rotations is None else list(plan.rotations),
+        rotated=before.rotated if plan.rotated is None else plan.rotated,
         upgrade=before.upgrade if plan.upgrade is None else plan.upgrade,
         kubernetes_version=(
             before.kubernetes_version if plan.kubernetes_version is None else plan.kubernetes_version

@@ -271,6 +271,7 @@ def _completed(
         key=control_plane.key,
         endpoint=native.outside(observed, control_plane).url or endpoint,
         rotations=builder.rotations,
+        rotated=builder.rotated,
         is_starting=builder.is_starting,
         waits_to_start=builder.waits_to_start,
         is_down=is_down and any(each.desired for each in parts),

@@ -140,6 +140,8 @@ class VirtualClusterStatus(msgspec.Struct, frozen=True, rename="camel", omit_def
     upgrade: UpgradeStatus | None = None
     sleep: SleepStatus | None = None
     rotations: list[RotationStatus] = []
+    rotated: dict[str, str] = {}
+    """By what, the token of the last request that is complete."""
     backups: list[BackupStatus] = []
     restore: RestoreStatus | None = None
 

@@ -72,11 +72,13 @@ PkiStep = MakeAuthority | MakeKeys | MakeLeaf | RotateSecret
 
 class PkiPlan(msgspec.Struct, frozen=True):
     """`steps` in order; `rotations` that are under way, and of these what waits for answers (`asks`);
+    `rotated` has the requests that are complete, by what.
     `due_at` (seconds since 1970): when the next plan has something to do, if nothing else changes before."""
 
     steps: tuple[PkiStep, ...]
     problems: tuple[AuthorityProblem, ...] = ()
     rotations: tuple[RotationStatus, ...] = ()
+    rotated: dict[str, str] = {}
     asks: tuple[RotateSecret, ...] = ()
     due_at: float = math.inf
 
@@ -109,10 +111,12 @@ def plan_pki(inputs: PkiInputs) -> PkiPlan:
     usable = dict(builder.authorities())
     builder.keys()
     builder.leaves(usable)
+    builder.nothing()
     return PkiPlan(
         (*builder.issued, *builder.rotating),
         tuple(builder.problems),
         tuple(builder.rotations),
+        builder.rotated,
         tuple(builder.asks),
         builder.due_at,
     )
@@ -125,6 +129,7 @@ class _Builder:
         self.rotating: list[RotateSecret] = []
         self.problems: list[AuthorityProblem] = []
         self.rotations: list[RotationStatus] = []
+        self.rotated: dict[str, str] = {}
         self.asks: list[RotateSecret] = []
         self.due_at = math.inf
 
@@ -172,6 +177,9 @@ class _Builder:
         """Certificates that are due, of the authorities that sign."""
         inputs = self._inputs
         request = inputs.requests.get(ALL_CERTIFICATES, "")
+        found = [inputs.secrets.get(spec.ref) for spec in inputs.leaves]
+        if request and not any(each is None or renewal.is_other_request(each, request) for each in found):
+            self.rotated[ALL_CERTIFICATES] = request
         for spec in inputs.leaves:
             authority = authorities.get(spec.authority)
             if authority is None:
@@ -187,6 +195,12 @@ class _Builder:
             if reason is not None:
                 annotations = {keys.SPEC_DIGEST: digest} | _annotations(request)
                 self.issued.append(MakeLeaf(spec, signer, annotations, inputs.bundle, reason))
+
+    def nothing(self) -> None:
+        """Requests for keys that this control plane does not have, as the authority of an etcd."""
+        inputs = self._inputs
+        known = {*(each.secret for each in inputs.authorities), *KEY_SECRETS.values(), ALL_CERTIFICATES}
+        self.rotated |= {what: token for what, token in inputs.requests.items() if what not in known}
 
     def _rotate(self, step: RotateSecret, state: RotationState, due_at: float) -> None:
         inputs = self._inputs
@@ -208,6 +222,8 @@ class _Builder:
     def _note(self, step: RotateSecret, state: RotationState, found: RotationDecision) -> None:
         if found.step is not RotationStep.WAIT:
             self.rotating.append(msgspec.structs.replace(step, step=found.step))
+        elif step.request and step.request == state.token and not state.phase:
+            self.rotated[step.what] = step.request
         if state.phase:
             waits = ", ".join(_bounded(found.waits_for))
             self.rotations.append(RotationStatus(step.what, state.token, state.phase, waits))

@@ -82,6 +82,7 @@ def test_a_request_replaces_the_key_once(what: str) -> None:
     (after,) = key_ids(world, what)
     assert after != before
     assert phase(world) == {}
+    assert world.cluster["status"]["rotated"] == {what: "one"}
     assert secret(world, what)["metadata"]["annotations"][keys.ROTATION_TOKEN] == "one"
     writes = world.writes
     world.run()

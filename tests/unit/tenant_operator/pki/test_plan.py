@@ -297,6 +297,18 @@ def test_a_rotation_waits_by_name_while_nobody_answers(what: str, store: SecretS
     assert not [step for step in store.taken if step.startswith("Drop")]
 
 
+def test_what_is_complete_is_known_by_its_request(store: SecretStore) -> None:
+    """Also of certificates, and of a key that this control plane does not have."""
+    assert store.plan().rotated == {}
+    store.requests |= {"etcd-ca": "one", "certificates": "two", "of-another": "three"}
+    assert store.plan().rotated == {"of-another": "three"}
+    store.settle()
+    assert store.plan().rotated == dict(store.requests)
+    store.requests["etcd-ca"] = "four"
+    store.reconcile()
+    assert store.plan().rotated == {"certificates": "two", "of-another": "three"}
+
+
 def test_old_authorities_rotate_by_themselves(store: SecretStore) -> None:
     store.settle()
     store.now = NOW + 2440 * DAY
