@@ -16,10 +16,12 @@ from kubectl_vc.core.command import (
     Scope,
 )
 from kubectl_vc.core.completion import VerbWords
+from tenancy import keys
 
 PROGRAM = "kubectl vc"
 _DURATION = re.compile(r"(?:(\d{1,6})h)?(?:(\d{1,6})m)?(?:(\d{1,6})s?)?")
 _TENANT = "the VirtualCluster"
+_REVOCABLE = " or ".join(keys.REVOCABLE)
 _Add = Callable[[argparse.ArgumentParser], None]
 
 
@@ -39,6 +41,8 @@ def parse(words: Sequence[str]) -> Command:
     found = chosen.parse_intermixed_args([*words[:at], *words[at + 1 :]])
     if verb == "upgrade" and bool(found.cluster_version) == found.can_confirm:
         chosen.error("name a ClusterVersion to upgrade to, or --confirm the upgrade before")
+    if verb == "rotate" and found.can_revoke and not set(found.names) <= set(keys.REVOCABLE):
+        chosen.error(f"--revoke is for {_REVOCABLE}: nothing that others signed outlives another rotation")
     return _command(verb, found)
 
 
@@ -242,6 +246,13 @@ def _rotate(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "names", metavar="WHAT", nargs="+", choices=WHAT_ROTATES, help=", ".join(WHAT_ROTATES)
     )
+    parser.add_argument(
+        "--revoke",
+        dest="can_revoke",
+        action="store_true",
+        help=f"end what the former key signed now, while {_REVOCABLE} is replaced",
+    )
+    _add_yes(parser)
     _add_wait(parser, waits=False)
 
 

@@ -11,6 +11,8 @@ from kubectl_vc.invocation import EXIT_DONE, EXIT_FAILED, Invocation
 from kubectl_vc.wait import wait_for
 from tenancy import keys
 
+_SIGNED = "copies of kubeconfigs, or tokens that are held outside of pods"
+
 
 def upgrade(invocation: Invocation) -> int:
     """Change to another ClusterVersion, or confirm that it stays."""
@@ -72,10 +74,27 @@ def backup(invocation: Invocation) -> int:
 def rotate(invocation: Invocation) -> int:
     """Replace authorities, keys or certificates."""
     view = invocation.virtual_cluster()
-    token = manifests.request_token(invocation.now())
-    annotations = manifests.rotations(invocation.command.names, token)
-    what = ", ".join(key.removeprefix(keys.ROTATE_PREFIX) for key in annotations)
-    return _annotate(invocation, view, annotations, f"is to rotate {what}", goals.rotated((token,)))
+    if invocation.command.can_revoke:
+        return _revoke(invocation, view)
+    tokens = manifests.rotations(invocation.command.names, manifests.request_token(invocation.now()))
+    annotations = {f"{keys.ROTATE_PREFIX}{what}": token for what, token in tokens.items()}
+    return _annotate(
+        invocation, view, annotations, f"is to rotate {', '.join(tokens)}", goals.rotated(tokens)
+    )
+
+
+def _revoke(invocation: Invocation, view: TenantView) -> int:
+    """End the former keys of rotations that are under way."""
+    tokens = manifests.revoked_rotations(view, invocation.command.names)
+    what = ", ".join(tokens)
+    consequence = (
+        f"What the former {what} of VirtualCluster {view.path} signed is refused once all that vc-operator"
+        f" can ask have the next one: {_SIGNED}."
+    )
+    if not invocation.confirm(view, consequence):
+        return EXIT_FAILED
+    annotations = {f"{keys.REVOKE_PREFIX}{each}": token for each, token in tokens.items()}
+    return _annotate(invocation, view, annotations, f"revokes the former {what}", goals.rotated(tokens))
 
 
 def restore(invocation: Invocation) -> int:

@@ -63,6 +63,7 @@ class Command(NamedTuple):
     cluster_domain: str = ""
     can_merge: bool = False
     can_confirm: bool = False
+    can_revoke: bool = False
     backup: str = ""
     new_name: str = ""
     webhook: str = ""

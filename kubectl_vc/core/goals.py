@@ -2,7 +2,7 @@
 """When a request is complete, by the object's status: what a person waits for."""
 
 import datetime as dt
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from kubectl_vc.core.table import waits_for
@@ -114,18 +114,19 @@ def restored(backup: str) -> Goal:
     return Goal(f"to go back to the backup {backup}", judge)
 
 
-def rotated(tokens: Collection[str]) -> Goal:
-    """No rotation of these tokens is under way, and the operator has seen the requests."""
+def rotated(tokens: Mapping[str, str]) -> Goal:
+    """The operator has carried out these requests: by what rotates, their tokens."""
 
     def judge(view: TenantView) -> Judgement:
-        mine = [each for each in objects(view.value, "status", "rotations") if text(each, "token") in tokens]
-        pending = [each for each in mine if text(each, "phase")]
-        waits = "; ".join(
-            f"{text(each, 'what')} {text(each, 'phase')}: {text(each, 'waitsFor')}" for each in pending
+        left = [what for what in tokens if text(view.value, "status", "rotated", what) != tokens[what]]
+        known = {text(each, "what"): each for each in objects(view.value, "status", "rotations")}
+        waits = (
+            f"{what} {text(known[what], 'phase')}: {text(known[what], 'waitsFor')}"
+            if what in known
+            else f"{what}: vc-operator has not begun its rotation"
+            for what in left
         )
-        return Judgement(
-            bool(mine) and not pending, waits_for=waits or "vc-operator has not begun the rotation"
-        )
+        return Judgement(not left, waits_for="; ".join(waits))
 
     return Goal("to complete the rotation", judge)
 

@@ -73,9 +73,22 @@ def chosen_version(named: str, known: Sequence[Object]) -> str:
 
 
 def rotations(what: Collection[str], token: str) -> dict[str, str]:
-    """The annotations that ask for rotations."""
-    chosen = keys.ROTATABLE if ALL in what else what
-    return {f"{keys.ROTATE_PREFIX}{each}": token for each in chosen}
+    """By what is to rotate, the token of the request."""
+    return dict.fromkeys(keys.ROTATABLE if ALL in what else what, token)
+
+
+def revoked_rotations(view: TenantView, what: Collection[str]) -> dict[str, str]:
+    """By what rotates, the token of its rotation, which ends the former key. Raises PluginError."""
+    under_way = {
+        text(each, "what"): text(each, "token") for each in objects(view.value, "status", "rotations")
+    }
+    for each in what:
+        if not under_way.get(each):
+            raise PluginError(
+                f"VirtualCluster {view.path}: no request of a person replaces {each} now, so it has no former"
+                f" key to revoke; replace it first: kubectl vc rotate {view.name} {each} -n {view.namespace}"
+            )
+    return {each: under_way[each] for each in what}
 
 
 def request_time(view: TenantView, other: str, now: dt.datetime) -> str:

@@ -75,6 +75,10 @@ ACME = Scope(namespace="tenants")
             "rotate acme cluster-ca --wait etcd-ca",
             Command("rotate", name="acme", names=("cluster-ca", "etcd-ca"), waits=True),
         ),
+        (
+            "rotate --revoke acme cluster-ca --yes",
+            Command("rotate", name="acme", names=("cluster-ca",), can_revoke=True, is_confirmed=True),
+        ),
         ("rotate acme all", Command("rotate", name="acme", names=("all",))),
         (
             "delete acme --keep-volumes --yes",
@@ -109,6 +113,7 @@ def test_flags_stand_anywhere(words: str, expected: Command) -> None:
         ("restore a", "the following arguments are required: --from"),
         ("rotate a", "the following arguments are required: WHAT"),
         ("rotate a everything", "invalid choice: 'everything'"),
+        ("rotate a all --revoke", "--revoke is for cluster-ca or service-account-keys"),
         ("-n", "the following arguments are required: VERB"),
     ],
 )

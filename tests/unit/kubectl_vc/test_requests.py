@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What each verb writes, prints and waits for."""
 
+import copy
 from collections.abc import Callable
 
 import pytest
@@ -33,6 +34,13 @@ def version(name: str) -> Object:
 
 UPGRADED = running(
     clusterVersion="v1.34", previousClusterVersion="v1.33", upgrade={"from": "v1.33", "to": "v1.34"}
+)
+
+ROTATING = running(
+    rotations=[
+        {"what": "cluster-ca", "token": "one", "phase": "Reissued", "waitsFor": "issued kubeconfigs"},
+        {"what": "service-account-keys", "phase": "Trusted"},
+    ]
 )
 
 
@@ -78,6 +86,13 @@ UPGRADED = running(
             ),
             "is to rotate cluster-ca, front-proxy-ca, etcd-ca, kubelet-client-ca, gateway-ca, "
             "service-account-keys, encryption-key, certificates",
+        ),
+        (
+            requests.rotate,
+            "rotate acme cluster-ca --revoke --yes",
+            ROTATING,
+            annotated(revoke_cluster_ca="one"),
+            "revokes the former cluster-ca",
         ),
         (requests.upgrade, "upgrade acme v1.35", running(), version("v1.35"), "goes from v1.34 to v1.35"),
         (
@@ -137,6 +152,14 @@ def test_one_write_for_each_request(verb: Verb, words: str, value: Object, patch
             "restore acme --from c",
             running(backups=[{"name": "a", "phase": "Completed"}, {"name": "b", "phase": "Completed"}]),
             "VirtualCluster tenants/acme has no backup c; there are: a, b",
+        ),
+        (
+            requests.rotate,
+            "rotate acme cluster-ca service-account-keys --revoke",
+            ROTATING,
+            "VirtualCluster tenants/acme: no request of a person replaces service-account-keys now, so it has"
+            " no former key to revoke; replace it first: kubectl vc rotate acme service-account-keys -n"
+            " tenants",
         ),
         (
             requests.restore,
@@ -289,3 +312,22 @@ def test_a_copy_is_made_from_the_backup() -> None:
             },
         )
     ]
+
+
+def test_a_revocation_is_confirmed_and_waited_for() -> None:
+    api = api_of(copy.deepcopy(ROTATING))
+    assert call(requests.rotate, "rotate acme cluster-ca --revoke -n tenants", api, typed="\n").code == 1
+    assert api.requests == []
+
+    def completes(value: Object) -> None:
+        value["status"] |= {"rotations": [], "rotated": {"cluster-ca": "one"}}
+
+    api.changes = [completes]
+    ended = call(requests.rotate, "rotate acme cluster-ca --revoke -n tenants --wait --yes", api)
+    assert ended == Ended(
+        0,
+        f"{ACME} revokes the former cluster-ca\n",
+        "waiting for VirtualCluster tenants/acme to complete the rotation, at most 0:10:00\n"
+        "12:00:00  cluster-ca Reissued: issued kubeconfigs\n"
+        "VirtualCluster tenants/acme: done after 0 s\n",
+    )

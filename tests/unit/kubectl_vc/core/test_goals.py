@@ -39,6 +39,35 @@ def test_ready(goal: Goal, value: Object, expected: Judgement) -> None:
     assert goal.judge(TenantView(value)) == expected
 
 
+@pytest.mark.parametrize(
+    ("status", "expected"),
+    [
+        (
+            {},
+            Judgement(
+                False,
+                waits_for="etcd-ca: vc-operator has not begun its rotation; certificates: vc-operator has not"
+                " begun its rotation",
+            ),
+        ),
+        (
+            {
+                "rotations": [
+                    {"what": "etcd-ca", "token": "t", "phase": "Trusted", "waitsFor": "Pod etcd-0"}
+                ],
+                "rotated": {"certificates": "t", "etcd-ca": "of before"},
+            },
+            Judgement(False, waits_for="etcd-ca Trusted: Pod etcd-0"),
+        ),
+        ({"rotated": {"certificates": "t", "etcd-ca": "t"}}, Judgement(True)),
+    ],
+)
+def test_rotated(status: Object, expected: Judgement) -> None:
+    """What is complete stands in the status no longer among what rotates."""
+    goal = goals.rotated({"etcd-ca": "t", "certificates": "t"})
+    assert goal.judge(TenantView(running(**status))) == expected
+
+
 def test_what_has_changed_is_printed_and_nothing_twice() -> None:
     first = TenantView(running("acme", PENDING | {"type": "SyncerAttached"}, condition("CertificatesValid")))
     same = TenantView(running("acme", PENDING | {"type": "SyncerAttached"}, condition("CertificatesValid")))
