@@ -9,7 +9,7 @@ import base64
 import msgspec
 
 from daemonkit.kube.client import ApiClient
-from daemonkit.kube.resources import ListMeta
+from daemonkit.kube.resources import ListMeta, NameOnly
 from tenant_operator.pki.rotation import ConsumerAnswer
 
 _KEY_SET = "/openid/v1/jwks"
@@ -43,13 +43,8 @@ class _TokenRequest(msgspec.Struct, frozen=True):
     status: _TokenStatus
 
 
-class _SecretName(msgspec.Struct, frozen=True):
-    namespace: str
-    name: str
-
-
 class _Secret(msgspec.Struct, frozen=True):
-    metadata: _SecretName
+    metadata: NameOnly
     data: dict[str, bytes] = {}
 
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 import msgspec
 
 from daemonkit.kube.client import ApiClient
-from daemonkit.kube.resources import ListMeta
+from daemonkit.kube.resources import ListMeta, NameOnly
 from tenancy import x509
 from tenant_operator.edge.control_plane_pods import ComponentPod
 from tenant_operator.edge.write_gate import GatedClient
@@ -123,12 +123,8 @@ async def published(client: ApiClient, authority: RotatingAuthority) -> dict[str
     return {"": authority.of_bundle(bundle.encode())}
 
 
-class _NamespaceName(msgspec.Struct, frozen=True):
-    namespace: str
-
-
 class _RootCertificates(msgspec.Struct, frozen=True):
-    metadata: _NamespaceName
+    metadata: NameOnly
     data: dict[str, str] = {}
 
 

@@ -8,7 +8,7 @@ if a former key encrypted it (`GuaranteedUpdate`, k8s.io/apiserver pkg/storage/e
 import msgspec
 
 from daemonkit.kube.client import ApiError
-from daemonkit.kube.resources import SECRETS, ListMeta
+from daemonkit.kube.resources import SECRETS, ListMeta, Named, NameOnly
 from tenant_operator.edge.write_gate import GatedClient
 from tenant_operator.model.objects import OPERATOR
 
@@ -21,18 +21,9 @@ _MAX_ANSWER_BYTES = 4 << 20
 _MERGE_PATCH = "application/merge-patch+json"
 
 
-class _SecretPlace(msgspec.Struct, frozen=True):
-    namespace: str
-    name: str
-
-
-class _StoredSecret(msgspec.Struct, frozen=True):
-    metadata: _SecretPlace
-
-
 class _StoredSecrets(msgspec.Struct, frozen=True):
     metadata: ListMeta = ListMeta()
-    items: list[_StoredSecret] = []
+    items: list[Named] = []
 
 
 async def rewrite(client: GatedClient, token: str) -> str:
@@ -63,7 +54,7 @@ async def _page(client: GatedClient, token: str) -> _StoredSecrets:
     return msgspec.json.decode(body, type=_StoredSecrets)
 
 
-async def _write(client: GatedClient, place: _SecretPlace) -> None:
+async def _write(client: GatedClient, place: NameOnly) -> None:
     params = {"fieldManager": OPERATOR}
     path = SECRETS.path(place.namespace, place.name)
     try:
