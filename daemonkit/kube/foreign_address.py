@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which addresses a kubeconfig of somebody else may lead to. Pure."""
+"""Which addresses a kubeconfig that a user wrote may lead to. Pure."""
 
 import ipaddress
 
@@ -13,7 +13,7 @@ _METADATA = frozenset(
 
 
 def refusal(text: str) -> str:
-    """Why nobody here connects to the address; empty if it may be a tenant's API server."""
+    """Why no daemon connects to the address; empty if it may be a tenant's API server."""
     try:
         found = ipaddress.ip_address(text)
     except ValueError:

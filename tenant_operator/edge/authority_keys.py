@@ -48,8 +48,8 @@ class RotatingAuthority(msgspec.Struct, frozen=True):
     """The authorities in one Secret: by the DER of their subjects, and as they are, the ids of their keys.
 
     `trusted` are those that its bundle has. `leaf_issuer` is the key that signed the certificate which a
-    program shows as a client and nobody can ask for, where there is one. `published_as` is the key of what
-    aggregated API servers trust.
+    program shows as a client and the operator cannot ask for, where there is one. `published_as` is the key
+    of what aggregated API servers trust.
     """
 
     subjects: Mapping[bytes, str]
@@ -76,7 +76,7 @@ class RotatingAuthority(msgspec.Struct, frozen=True):
         return ConsumerAnswer(trusts, frozenset(each.hex() for each in issuers))
 
     def of_started(self, pod: ComponentPod, files_digest: str) -> ConsumerAnswer | None:
-        """A program that reads its files once. What one of another template has read nobody knows."""
+        """A program that reads its files once. What a pod of another template has read is not known."""
         if not pod.has_started_with(files_digest):
             return None
         return ConsumerAnswer(self.trusted, frozenset({self.leaf_issuer}))

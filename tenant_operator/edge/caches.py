@@ -229,7 +229,7 @@ class SuperClusterCaches:
                 self._cluster_changed(change.key)
 
     def _nodes_changed(self) -> None:
-        """Most changes of a Node are of its conditions, which concern nobody here."""
+        """Most changes of a Node are of its conditions, which the operator does not use."""
         found = node_addresses(self.nodes.objects.values())
         if found != self.node_addresses:
             self.node_addresses = found

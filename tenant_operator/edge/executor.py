@@ -162,7 +162,7 @@ class Executor:
                 "RootNamespaceTaken",
                 f"Namespace {ref.name} exists and is not of this VirtualCluster; delete one of the two",
             )
-        # Somebody who knows the UID could have prepared it, with rights in it for themselves.
+        # A user who knows the UID could have prepared it, with rights in it for themselves.
         entries = (found or {}).get("metadata", {}).get("managedFields") or ()
         if not any(each.get("manager") == OPERATOR for each in entries):
             raise StepFailedError(

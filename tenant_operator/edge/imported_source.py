@@ -18,7 +18,7 @@ from tenant_operator.model.objects import Object
 from tenant_operator.pki.facts import digest_of
 from tenant_operator.provisioners.imported.source import ImportProbe, KubeconfigFacts
 
-# It is somebody else's server, and may be none.
+# It is a server of another maker, and may be none.
 PROBE_TIMEOUT_S = 10.0
 _MAX_ANSWER_BYTES = 1 << 20
 # With all that one kubeconfig is refused for.

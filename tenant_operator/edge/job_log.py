@@ -29,7 +29,7 @@ async def job_log(client: ApiClient, probe: JobLogProbe, now: float) -> ProbeRes
     ]
     facts = {"uid": probe.uid, "text": ""}
     if not succeeded:
-        # Somebody deleted it, and with it the report: the snapshot is made again.
+        # It was deleted, and with it the report: the operator has the snapshot made again.
         return ProbeResult(is_ok=True, at=now, detail=f"{job} has no pod that succeeded", facts=facts)
     text = await client.request(
         "GET",

@@ -2,7 +2,7 @@
 """Speaks to PostgreSQL, as much as it takes to make and drop databases: protocol 3.0, TLS, SCRAM-SHA-256.
 
 It blocks, and is run in a thread: a socket that is read by single bytes until TLS begins leaves nothing that
-somebody on the way could have put before it.
+a machine on the way could have put before it.
 """
 
 import secrets

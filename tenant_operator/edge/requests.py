@@ -41,7 +41,7 @@ class SuperClusterWriter:
             raise
 
     async def apply(self, manifest: Object) -> Object:
-        """Server-side apply: fields of ours are ours, whoever changed them."""
+        """Server-side apply: fields of ours are ours, also after another manager changed them."""
         params = {"fieldManager": OPERATOR, "force": "true"}
         return await self._write("PATCH", ref_of(manifest).path, manifest, params, APPLY)
 

@@ -40,7 +40,7 @@ Found = TypeVar("Found")
 _ANSWER_S = 4.0
 # Of all nodes, sixteen at a time, or of all namespaces.
 _ALL_S = 20.0
-# What programs show as clients and nobody can ask for, by the authority that signs it.
+# What programs show as clients and the operator cannot ask for, by the authority that signs it.
 _SHOWN = {
     names.CLUSTER_CA: names.CONTROLLER_MANAGER_CLIENT,
     names.ETCD_CA: names.API_SERVER_ETCD_CLIENT,

@@ -15,7 +15,7 @@ A rotation replaces an authority, or another key that several programs know, in 
 
 A phase ends when every consumer was asked and answered that it is there. One that cannot be asked has not
 answered: the rotation waits, however long, and the status names it. Each step is one write of one Secret, so
-whoever is killed between two steps finds the phase there.
+an operator that is killed between two steps finds the phase there when it starts again.
 
 What a tenant keeps as it likes is waited for so long and no longer: a ConfigMap that is immutable, or that a
 webhook of the tenant guards, would keep the tenant's authority for ever. What stays as it was is read by
@@ -137,8 +137,9 @@ PLANS: Mapping[str, RotationPlan] = {
             ((Consumer.API_SERVER,),),
             forgotten_by=(Consumer.API_SERVER, Consumer.AUTHENTICATION),
         ),
-        # Neither etcd nor the API server's client of it reads its authorities again. So nobody learns the
-        # next one first: all that it signs is shown with a certificate of it by the previous one.
+        # Neither etcd nor the API server's client of it reads its authorities again. So the
+        # operator gives them no next one first: all that it signs is shown with a certificate of it by the
+        # previous one.
         RotationPlan(
             names.ETCD_CA,
             names.ETCD_CA,
@@ -341,7 +342,7 @@ def _finish(
 ) -> RotationDecision:
     end = state.since + held_s if state.since else 0.0
     if now < end:
-        # Nobody is asked for as long as a day; all are, at its end.
+        # The operator asks no consumer for as long as a day; it asks all at its end.
         return RotationDecision(RotationStep.WAIT, (plan.held,), end)
     waits = _lacking(plan.verifiers, asked, trusts=frozenset({state.current}))
     for group in plan.users:

@@ -162,7 +162,7 @@ def _kubeconfig_problem(
     if facts.files:
         files = ", ".join(facts.files[:_MAX_SHOWN_KEYS])
         return _problem(
-            "KubeconfigNamesFiles", f"{choice.text} names files, which nobody here has: {files}", remedy
+            "KubeconfigNamesFiles", f"{choice.text} names files, which no daemon has: {files}", remedy
         )
     for has_it, what in (
         (facts.has_authority, "certificate authority"),

@@ -20,8 +20,8 @@ from tenant_operator.model.pods import Files
 #
 # This is not `--shutdown-delay-duration`: with its first signal a kube-apiserver closes the connection to the
 # signer of tokens (kubernetes, pkg/serviceaccount/externaljwt/plugin), and answers 500 to each TokenRequest
-# for as long as it goes on serving. So the signal comes when nobody new is led here any more. What arrives on
-# open connections is answered 429 then, and clients send it again to another server.
+# for as long as it goes on serving. So the signal comes when no new client is led here any more. What
+# arrives on open connections is answered 429 then, and clients send it again to another server.
 #
 # Between the signal and the first 429 are the hooks that run before a shutdown: 0.1 to 0.3 s, in which a
 # request for a token is answered 500, which clients do not repeat. So busy clients shall have left their open
@@ -43,8 +43,8 @@ _SIGNER_SIZE = ComponentSize(cpu="5m", memory="48Mi")
 _SIGNER_SINCE = (1, 34, 0)
 _CONFIG_DIGEST_SINCE = (1, 34, 0)
 _SIGNER_PROBE_PORT = 6444
-# Of what it shows as a client. It reads these files again, and nobody can ask which it uses: pods of another
-# template do.
+# Of what it shows as a client. It reads these files again, and the operator cannot ask which it uses: pods
+# of another template do.
 _ISSUERS = tuple(
     f"{each}/{names.ISSUER}" for each in (names.FRONT_PROXY_CLIENT, names.API_SERVER_KUBELET_CLIENT)
 )
@@ -241,7 +241,7 @@ def _flags(control_plane: ControlPlane) -> dict[str, str]:
         "service-account-jwks-uri": f"{issuer}/openid/v1/jwks",
         "shutdown-send-retry-after": "true",
         "goaway-chance": _GOAWAY_CHANCE,
-        # Counts of all kinds, and Status calls to etcd, that nobody asks for.
+        # Counts of all kinds, and Status calls to etcd, that no scraper asks for.
         "etcd-count-metric-poll-period": "0",
         "etcd-db-metric-poll-interval": "0",
     }

@@ -22,7 +22,8 @@ _BUNDLE = pods.authorities(names.CLUSTER_BUNDLE)
 _FILES = (_KUBECONFIG, _SERVING, _SIGNING, _BUNDLE)
 # The files of authorities that it reads once: --root-ca-file and the kubeconfig's.
 _DIGEST = f"{names.AUTHORITIES}/{names.CLUSTER_BUNDLE}"
-# It reads its certificate again, and nobody can ask which it uses: a pod of another template does.
+# It reads its certificate again, and the operator cannot ask which it uses: a pod of another template
+# does.
 _ISSUER = f"{names.CONTROLLER_MANAGER_CLIENT}/{names.ISSUER}"
 
 # The super cluster, vc-syncer and vn-agent do their work for nodes, volumes and load balancers. With the

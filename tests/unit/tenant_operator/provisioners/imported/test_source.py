@@ -148,7 +148,7 @@ WHERE = "key kubeconfig of Secret edge"
         ({"refusal": "exec: no"}, "KubeconfigRefused", f"{WHERE}: exec: no", WRITE),
         (
             {"files": ("/root/x.pem",)}, "KubeconfigNamesFiles",
-            f"{WHERE} names files, which nobody here has: /root/x.pem", WRITE,
+            f"{WHERE} names files, which no daemon has: /root/x.pem", WRITE,
         ),
         ({"has_authority": False}, "KubeconfigIncomplete", f"{WHERE} has no certificate authority", WRITE),
         ({"has_credential": False}, "KubeconfigIncomplete", f"{WHERE} has no credential", WRITE),
