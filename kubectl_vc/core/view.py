@@ -32,7 +32,7 @@ class ConditionView(NamedTuple):
         return self.status == "True"
 
     def line(self) -> str:
-        """`Ready False (EtcdPending): StatefulSet ...`."""
+        """`Ready False (WorkloadNotReady): StatefulSet ...`."""
         reason = f" ({self.reason})" if self.reason else ""
         message = f": {self.message}" if self.message else ""
         return f"{self.type} {self.status}{reason}{message}"
