@@ -22,7 +22,7 @@ _WORKLOAD_STATUS = ("replicas", "readyReplicas", "updatedReplicas", "observedGen
 KEPT_STATUS: Mapping[str, tuple[str, ...]] = {
     "Deployment": _WORKLOAD_STATUS,
     "StatefulSet": _WORKLOAD_STATUS,
-    "Job": ("conditions",),
+    "Job": ("conditions", "succeeded"),
     "Service": ("loadBalancer",),
 }
 """Fields of the status, by kind."""

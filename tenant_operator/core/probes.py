@@ -107,9 +107,9 @@ class ServerPodsProbe(msgspec.Struct, frozen=True):
 
 
 class StoreProbe(msgspec.Struct, frozen=True):
-    """Whether the tenant's API server can write. The facts have the `revision` of a store that is full."""
+    """Whether a tenant's etcd has space. The facts have the `revision` of one that is full."""
 
-    credential: Ref
+    key: str
 
     @property
     def name(self) -> str:

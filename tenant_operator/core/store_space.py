@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """An etcd that is full: it refuses writes until its file has been written anew and its alarm is disarmed.
 
-etcd does neither by itself, though it compacts itself. When a store is not ready and its API server is, the
-API server is asked to write. If it cannot for want of space, Jobs make room: at once when something was
-deleted, or the quota has changed, and now and then otherwise.
+etcd does neither by itself, though it compacts itself. When a store is not ready, its members are asked for
+their alarms. If they lack space, Jobs make room: at once when something was deleted, or the quota has
+changed, and now and then otherwise. The alarm is disarmed once the majority of the members has space.
 """
+
+import math
 
 from tenancy import keys
 from tenant_operator.core import availability
@@ -41,10 +43,9 @@ def settle(
     """Have the space freed of a store that is full; the condition tells what else can be done."""
     key = control_plane.key
     store = readiness_of(names.ETCD, observed.live("StatefulSet", key, names.ETCD))
-    server = readiness_of(names.API_SERVER, observed.live("Deployment", key, names.API_SERVER))
-    if control_plane.release.datastore.type != "etcd" or not _may_be_full(store, server):
+    if control_plane.release.datastore.type != "etcd" or not _may_be_full(store):
         return
-    probe = StoreProbe(Ref("Secret", key, names.OPERATOR_CLIENT))
+    probe = StoreProbe(key)
     left_s = availability.due_in_s(observed, probe.name, _ASKED_S, _ASKED_S, _LONGEST_S)
     if left_s == 0.0:
         builder.probes.append(probe)
@@ -73,18 +74,18 @@ def _revision(observed: Observed, probe: StoreProbe) -> str:
 
 
 def _is_running(observed: Observed, key: str) -> bool:
-    live = observed.live("Job", key, space_job.FREE_SPACE)
-    return live is not None and not _has_ended(job_state(observed, live))
+    jobs = (observed.live("Job", key, each) for each in (space_job.FREE_SPACE, space_job.DISARM))
+    return any(live is not None and not _has_ended(job_state(observed, live)) for live in jobs)
 
 
 def _has_ended(job: JobState) -> bool:
     return job.is_complete or job.is_failed
 
 
-def _may_be_full(store: Readiness, server: Readiness) -> bool:
-    """Whether all pods of the store run and too few are ready, while the API server is."""
-    runs = store.is_found and store.desired > 0 and store.replicas == store.desired
-    return runs and not store.is_available and server.ready > 0
+def _may_be_full(store: Readiness) -> bool:
+    """Whether the majority of the store's pods is there, and too few are ready."""
+    is_there = store.is_found and store.desired > 0 and store.replicas > store.desired // 2
+    return is_there and not store.is_available
 
 
 def _free(
@@ -98,12 +99,45 @@ def _free(
     # Members that have a new quota take writes once the alarm is disarmed.
     state = f"{revision}.{control_plane.size.etcd.quota_bytes}.{store.updated}"
     apply_all(builder, observed, (store_jobs.network_policy(control_plane, inputs),))
+    has_space = _have_space(observed, control_plane)
+    if has_space and not _has_disarmed(builder, observed, control_plane):
+        return
     compaction = space_job.compact_job(control_plane, state, revision)
     if _run_once(builder, observed, compaction, failed_again_s=_AGAIN_S):
-        _run_once(builder, observed, space_job.free_space_job(control_plane, state), failed_again_s=_SOON_S)
+        failed_again_s = _AGAIN_S if has_space else _SOON_S
+        members = space_job.free_space_job(control_plane, state)
+        _run_once(builder, observed, members, failed_again_s=failed_again_s)
 
 
-def _run_once(builder: PlanBuilder, observed: Observed, manifest: Object, *, failed_again_s: float) -> bool:
+def _have_space(observed: Observed, control_plane: ControlPlane) -> bool:
+    """Whether the last Job has written the files of the majority anew, though others did not answer."""
+    live = observed.live("Job", control_plane.key, space_job.FREE_SPACE)
+    if live is None or live.is_ending or not _has_ended(job_state(observed, live)):
+        return False
+    succeeded = int((live.value.get("status") or {}).get("succeeded", 0))
+    return succeeded > control_plane.size.etcd.replicas // 2
+
+
+def _has_disarmed(builder: PlanBuilder, observed: Observed, control_plane: ControlPlane) -> bool:
+    """Have the alarm disarmed, once after each Job that has given back space. Returns whether it was."""
+    freed = observed.objects[Ref("Job", control_plane.key, space_job.FREE_SPACE)]
+    manifest = space_job.disarm_job(control_plane, freed.metadata.uid)
+    # The one before is replaced at once, whatever the clocks show.
+    has_ended = _run_once(
+        builder, observed, manifest, again_s=math.inf, failed_again_s=_SOON_S, pause_s=-math.inf
+    )
+    return has_ended and not job_state(observed, observed.objects[ref_of(manifest)]).is_failed
+
+
+def _run_once(
+    builder: PlanBuilder,
+    observed: Observed,
+    manifest: Object,
+    *,
+    failed_again_s: float,
+    again_s: float = _AGAIN_S,
+    pause_s: float = _PAUSE_S,
+) -> bool:
     """Have the Job run, once for a state. Returns whether it has ended."""
     ref = ref_of(manifest)
     live = observed.objects.get(ref)
@@ -116,8 +150,8 @@ def _run_once(builder: PlanBuilder, observed: Observed, manifest: Object, *, fai
         return False
     state = manifest["metadata"]["annotations"][keys.STORE_STATE]
     is_same = live.metadata.annotations.get(keys.STORE_STATE) == state
-    again_s = (failed_again_s if job.is_failed else _AGAIN_S) if is_same else _PAUSE_S
-    if observed.now_s - job.ended_s >= again_s:
+    after_s = (failed_again_s if job.is_failed else again_s) if is_same else pause_s
+    if observed.now_s - job.ended_s >= after_s:
         builder.steps.append(Remove(ref, live.metadata.uid))
         return False
     return True

@@ -57,7 +57,7 @@ def member_hosts(control_plane: ControlPlane, members: int) -> list[str]:
 
 def _policy(control_plane: ControlPlane, inputs: ManifestInputs) -> Object:
     """Clients are its API server and jobs for backups; members reach each other by their names. The operator
-    asks in a handshake, without a credential."""
+    asks for certificates in a handshake, and for alarms as an API server."""
     clients = [network_rules.component(each) for each in (names.API_SERVER, names.BACKUP)]
     members = [network_rules.component(names.ETCD)]
     operator = network_rules.namespace(inputs.operator_namespace)

@@ -88,7 +88,8 @@ class Prober:
                     case ServerPodsProbe():
                         return await self._server_pods(probe, now)
                     case StoreProbe():
-                        return await ask_store(self._super, self._outside.open_tenant, probe, now)
+                        open_tenant = self._outside.open_tenant
+                        return await ask_store(self._super, self._client, open_tenant, probe, now)
                     case SourceProbe():
                         return await self._source(probe, now)
         except TimeoutError:

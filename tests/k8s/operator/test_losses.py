@@ -135,12 +135,17 @@ def test_webhook_that_refuses_all_does_not_keep_it_down(residents: Residents) ->
 
 
 def test_full_store_is_shown_and_takes_writes_again(residents: Residents, figures: list[str]) -> None:
-    """Objects are deleted by hand, as the condition says; nobody disarms etcd's alarm."""
+    """Objects are deleted by hand, as the condition says; nobody disarms etcd's alarm. A webhook refuses what
+    others write into the tenant meanwhile."""
     tenant, neighbour = residents
     (store,) = _pods(tenant, "etcd")
     tenant.wait_condition(tenants.READY)
     api = tenant.api()
-    with neighbours.asked(neighbour) as times, neighbours.watched(tenant) as history:
+    with (
+        _refusing(api, ""),
+        neighbours.asked(neighbour) as times,
+        neighbours.watched(tenant) as history,
+    ):
         names, refusal = _filled(api, _MOST_LARGE)
         assert "database space exceeded" in refusal
         began = time.monotonic()
@@ -208,7 +213,17 @@ def _filled(api: KubernetesApi, count: int) -> tuple[list[str], str]:
     return names, ""
 
 
-def _webhook_that_refuses_all() -> JsonObject:
+@contextmanager
+def _refusing(api: KubernetesApi, group: str) -> Iterator[None]:
+    """Nothing of the group can be written within."""
+    api.create(_WEBHOOKS, _webhook_that_refuses_all(group))
+    try:
+        yield
+    finally:
+        api.delete(f"{_WEBHOOKS}/refuses-all")
+
+
+def _webhook_that_refuses_all(group: str = "*") -> JsonObject:
     """Of a Service that does not exist, as of an operator that was removed."""
     webhook = {
         "name": "refuses.all.test",
@@ -217,7 +232,7 @@ def _webhook_that_refuses_all() -> JsonObject:
         "failurePolicy": "Fail",
         "timeoutSeconds": 1,
         "clientConfig": {"service": {"namespace": "default", "name": "none"}},
-        "rules": [{"apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*/*"], "operations": ["*"]}],
+        "rules": [{"apiGroups": [group], "apiVersions": ["*"], "resources": ["*/*"], "operations": ["*"]}],
     }
     return object_of(
         "admissionregistration.k8s.io/v1",

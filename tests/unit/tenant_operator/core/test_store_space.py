@@ -5,16 +5,15 @@ from __future__ import annotations
 
 import pytest
 
+from tenant_operator.core.conditions import timestamp
 from tenant_operator.core.observed import ProbeResult
 from tenant_operator.core.plan import TenantPlan
 from tenant_operator.core.steps import Apply, Remove
 from tenant_operator.model.objects import Object, Ref
 from tests.unit.tenant_operator.core.worlds import FakeWorld, virtual_cluster
 
-ENDED = "2027-01-15T08:00:00Z"
 
-
-def _unready(kind: str = "etcd") -> FakeWorld:
+def _unready(kind: str = "etcd", members: int = 1) -> FakeWorld:
     """All pods run, the API server is ready, the store is not."""
     images = {"apiServer": "a:1", "controllerManager": "c:1", "etcd": "e:1", "kine": "k:1"}
     spec = {
@@ -22,6 +21,7 @@ def _unready(kind: str = "etcd") -> FakeWorld:
         "etcdVersion": "3.7.3",
         "images": images,
         "datastore": {"type": kind},
+        "classes": {"small": {"etcd": {"replicas": members, "quotaBytes": 512 << 20}}},
     }
     world = FakeWorld(virtual_cluster(), version={"metadata": {"name": "v1.34"}, "spec": spec})
     world.run()
@@ -29,8 +29,8 @@ def _unready(kind: str = "etcd") -> FakeWorld:
     return world
 
 
-def _full(revision: str = "392") -> FakeWorld:
-    world = _unready()
+def _full(revision: str = "392", members: int = 1) -> FakeWorld:
+    world = _unready(members=members)
     _answer(world, revision)
     return world
 
@@ -68,9 +68,10 @@ def _carry_out(world: FakeWorld) -> list[str]:
     return _steps(made)
 
 
-def _end(world: FakeWorld, job: str, how: str = "Complete") -> None:
-    end = {"type": how, "status": "True", "lastTransitionTime": ENDED}
-    world.objects[Ref("Job", _key(world), job)]["status"] = {"conditions": [end]}
+def _end(world: FakeWorld, job: str, how: str = "Complete", succeeded: int | None = None) -> None:
+    end = {"type": how, "status": "True", "lastTransitionTime": timestamp(world.now_s)}
+    count = int(how == "Complete") if succeeded is None else succeeded
+    world.objects[Ref("Job", _key(world), job)]["status"] = {"conditions": [end], "succeeded": count}
 
 
 def _available(world: FakeWorld) -> tuple[str, str]:
@@ -107,16 +108,76 @@ def test_what_is_old_is_forgotten_before_space_is_freed() -> None:
     _answer(world, "")
     assert _available(world)[0] == "StoreRefusesWrites"
     _end(world, "free-space")
+    _answer(world, "392")
+    assert _carry_out(world) == ["Job/disarm"]
+    _answer(world, "")
+    assert _available(world)[0] == "StoreRefusesWrites"
+    _end(world, "disarm")
     assert _available(world)[0] == "WorkloadNotReady"
 
 
-def _tried(revision: str = "392", how: str = "Complete") -> FakeWorld:
-    world = _full(revision)
+def _tried(how: str = "Complete", members: int = 1, succeeded: int | None = None) -> FakeWorld:
+    """All Jobs have ended once, and the store is full."""
+    world = _full(members=members)
     _carry_out(world)
     _end(world, "compact", "Failed")
     _carry_out(world)
-    _end(world, "free-space", how)
+    _end(world, "free-space", how, succeeded)
+    if _carry_out(world) == ["Job/disarm"]:
+        _end(world, "disarm")
     return world
+
+
+def test_majority_that_has_space_is_enough() -> None:
+    """The third member does not answer."""
+    world = _full(members=3)
+    _status(world, "StatefulSet", "etcd")["replicas"] = 2
+    _carry_out(world)
+    _end(world, "compact")
+    _carry_out(world)
+    _end(world, "free-space", "Failed", succeeded=2)
+    assert _carry_out(world) == ["Job/disarm"]
+
+
+def test_without_a_majority_nothing_is_disarmed() -> None:
+    world = _tried("Failed", members=3, succeeded=1)
+    assert Ref("Job", _key(world), "disarm") not in world.objects
+    world.now_s += 60.0
+    _answer(world, "392")
+    assert _carry_out(world) == ["-Job/free-space"]
+
+
+def test_space_of_a_majority_is_not_made_again_soon() -> None:
+    world = _tried("Failed", members=3, succeeded=2)
+    world.now_s += 299.0
+    _answer(world, "392")
+    assert _carry_out(world) == []
+
+
+def test_alarm_is_disarmed_after_each_try() -> None:
+    """Before a next one begins, though something is deleted all the time."""
+    world = _tried()
+    world.now_s += 300.0
+    _answer(world, "393")
+    _carry_out(world)
+    _carry_out(world)
+    _end(world, "compact")
+    assert _carry_out(world) == ["-Job/free-space"]
+    assert _carry_out(world) == ["Job/free-space"]
+    _end(world, "free-space")
+    world.now_s += 100.0
+    _answer(world, "394")
+    assert [_carry_out(world), _carry_out(world), _carry_out(world)] == [["-Job/disarm"], ["Job/disarm"], []]
+
+
+def test_what_was_not_disarmed_is_tried_again_soon() -> None:
+    world = _tried()
+    _end(world, "disarm", "Failed")
+    world.now_s += 59.0
+    _answer(world, "393")
+    assert _carry_out(world) == []
+    world.now_s += 1.0
+    assert _carry_out(world) == ["-Job/disarm"]
 
 
 def test_a_try_that_made_no_room_is_not_repeated_at_once() -> None:
@@ -150,7 +211,7 @@ def test_members_with_a_new_quota_are_let_write() -> None:
 
 
 def test_what_failed_is_tried_again_soon() -> None:
-    world = _tried(how="Failed")
+    world = _tried("Failed")
     world.now_s += 59.0
     _answer(world, "392")
     assert _carry_out(world) == []
@@ -158,18 +219,19 @@ def test_what_failed_is_tried_again_soon() -> None:
     assert _carry_out(world) == ["-Job/free-space"]
 
 
-@pytest.mark.parametrize(
-    ("kind", "name", "field"),
-    [
-        ("Deployment", "apiserver", "readyReplicas"),  # the store has no majority
-        ("StatefulSet", "etcd", "replicas"),  # its pod is being replaced
-    ],
-)
-def test_lost_store_is_left_alone(kind: str, name: str, field: str) -> None:
-    world = _full()
-    _status(world, kind, name)[field] = 0
+@pytest.mark.parametrize(("members", "there"), [(1, 0), (3, 1)])
+def test_lost_store_is_left_alone(members: int, there: int) -> None:
+    """Too few of its pods are there."""
+    world = _full(members=members)
+    _status(world, "StatefulSet", "etcd")["replicas"] = there
     assert world.plan().probes == ()
     assert _carry_out(world) == []
+
+
+def test_lost_api_server_hides_no_full_store() -> None:
+    world = _full()
+    _status(world, "Deployment", "apiserver")["readyReplicas"] = 0
+    assert _available(world)[0] == "StoreRefusesWrites"
 
 
 @pytest.mark.parametrize("age_s", [20.0, -1.0])
