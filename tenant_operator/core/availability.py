@@ -40,7 +40,7 @@ def control_plane_available(
     type_ = ConditionType.CONTROL_PLANE_AVAILABLE
     away = [each for each in workloads if not each.is_available]
     if not away:
-        return holds(type_, "WorkloadsReady", "the API server, the controller manager and the store serve")
+        return _serving(control_plane, workloads)
     first = away[0]
     if not first.desired and waits_for:
         return fails(type_, "Waiting", waits_for)
@@ -51,7 +51,14 @@ def control_plane_available(
     return fails(type_, "WorkloadNotReady", f"{first.sentence}; {remedy} {where}")
 
 
-NOT_ASKED = "NotAsked"
+def _serving(control_plane: ControlPlane, workloads: Sequence[Readiness]) -> Finding:
+    """It serves. With a member of its store missing it does until it loses the next one."""
+    type_ = ConditionType.CONTROL_PLANE_AVAILABLE
+    missing = [each for each in workloads if each.ready < each.desired]
+    if not missing:
+        return holds(type_, "WorkloadsReady", "the API server, the controller manager and the store serve")
+    message = f"{missing[0].sentence}, and serves; look at its pods in namespace {control_plane.key}"
+    return holds(type_, "ReplicasMissing", message)
 
 
 def syncer_attached(conditions: Sequence[Condition], probe: ProbeResult | None) -> Finding:

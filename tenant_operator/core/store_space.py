@@ -100,7 +100,7 @@ def _free(
     state = f"{revision}.{control_plane.size.etcd.quota_bytes}.{store.updated}"
     apply_all(builder, observed, (store_jobs.network_policy(control_plane, inputs),))
     has_space = _have_space(observed, control_plane)
-    if has_space and not _has_disarmed(builder, observed, control_plane):
+    if has_space and not _disarm(builder, observed, control_plane):
         return
     compaction = space_job.compact_job(control_plane, state, revision)
     if _run_once(builder, observed, compaction, failed_again_s=_AGAIN_S):
@@ -118,7 +118,7 @@ def _have_space(observed: Observed, control_plane: ControlPlane) -> bool:
     return succeeded > control_plane.size.etcd.replicas // 2
 
 
-def _has_disarmed(builder: PlanBuilder, observed: Observed, control_plane: ControlPlane) -> bool:
+def _disarm(builder: PlanBuilder, observed: Observed, control_plane: ControlPlane) -> bool:
     """Have the alarm disarmed, once after each Job that has given back space. Returns whether it was."""
     freed = observed.objects[Ref("Job", control_plane.key, space_job.FREE_SPACE)]
     manifest = space_job.disarm_job(control_plane, freed.metadata.uid)

@@ -8,10 +8,13 @@ import copy
 import msgspec
 import pytest
 
-from tenant_operator.core.availability import FIRST_TRIES, due_in_s, is_due
+from tenant_operator.core.availability import FIRST_TRIES, control_plane_available, due_in_s, is_due
+from tenant_operator.core.conditions import ConditionStatus
 from tenant_operator.core.observed import Observed, ProbeResult
 from tenant_operator.core.status import status_after, status_patch
+from tenant_operator.core.workloads import Readiness
 from tenant_operator.model.virtual_cluster import VirtualCluster
+from tests.unit.tenant_operator import control_planes
 from tests.unit.tenant_operator.core.worlds import NOW, FakeWorld, virtual_cluster
 
 
@@ -59,3 +62,36 @@ def test_restart_takes_nobody_from_ready() -> None:
     assert sorted(each.name for each in made.probes) == ["nodes", "served", "syncer"]
     world.run()
     assert world.cluster["status"] == before
+
+
+@pytest.mark.parametrize(
+    ("ready", "status", "reason", "message"),
+    [
+        (
+            3,
+            ConditionStatus.TRUE,
+            "WorkloadsReady",
+            "the API server, the controller manager and the store serve",
+        ),
+        (
+            2,
+            ConditionStatus.TRUE,
+            "ReplicasMissing",
+            "etcd has 2 of 3 replicas ready, and serves; look at its pods in namespace {key}",
+        ),
+        (
+            1,
+            ConditionStatus.FALSE,
+            "WorkloadNotReady",
+            "etcd has 1 of 3 replicas ready; look at its pods in namespace {key}",
+        ),
+    ],
+)
+def test_lost_member_is_shown(ready: int, status: ConditionStatus, reason: str, message: str) -> None:
+    """Before the majority is lost, too."""
+    control_plane = control_planes.control_plane(replicas=3)
+    store = Readiness("etcd", desired=3, ready=ready, updated=3, replicas=3, is_found=True)
+    server = Readiness("apiserver", desired=1, ready=1, updated=1, replicas=1, is_found=True)
+    found = control_plane_available(control_plane, (store, server), "")
+    assert (found.status, found.reason) == (status, reason)
+    assert found.message == message.format(key=control_plane.key)
