@@ -3,6 +3,7 @@
 
 from tenancy import keys
 from tenant_operator.core import availability
+from tenant_operator.core.conditions import ConditionType, fails
 from tenant_operator.core.live import LiveObject
 from tenant_operator.core.observed import Observed
 from tenant_operator.core.plan import PlanBuilder
@@ -38,6 +39,9 @@ def settle(
     """
     facts = _facts(observed, control_plane, requested, is_frozen=is_frozen)
     found = rules.decide(facts, inputs, observed.now_s)
+    if found.reason == rules.UNSUPPORTED:
+        message = f"backup {requested}: {found.message}. Then remove the annotation {keys.BACKUP_REQUESTED}"
+        builder.findings.append(fails(ConditionType.UP_TO_DATE, found.reason, message))
     if found.copies_keys_to is not None and not _has_keys(observed, found.copies_keys_to):
         source = Ref("Secret", control_plane.key, names.ENCRYPTION_CONFIG)
         builder.steps.append(CopySecret(source, found.copies_keys_to, control_plane.labels))

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from tenant_operator.datastores.sql import database_name
 from tenant_operator.life import store_jobs
 from tenant_operator.life.requests import text_of
 from tenant_operator.life.store_jobs import SLOTS, JobState
@@ -21,10 +22,18 @@ from tenant_operator.model.objects import Object, Ref
 from tenant_operator.model.virtual_cluster import BackupStatus
 
 RUNNING, COMPLETED, FAILED = "Running", "Completed", "Failed"
+UNSUPPORTED = "BackupUnsupported"
+"""The reason of a decision on a store that the operator does not save."""
 RETRY_S = 300.0
 """A Job that failed is made anew after it, for ever."""
 KEYS_PREFIX = f"{names.ENCRYPTION_CONFIG}-{store_jobs.BACKUP_PREFIX}"
 """With it begin the names of the Secrets with copies of keys."""
+# By the type of a datastore that the operator does not save.
+_REMEDIES = {
+    "kine-sqlite": "kine has no snapshots; copy the SQLite database while the tenant sleeps, or use etcd",
+    "kine-postgresql": "kine has no snapshots; run pg_dump of database {database} on the shared server",
+    "shared-etcd": "a snapshot of a shared etcd has all tenants; whoever runs that etcd must save it",
+}
 # What is kept elsewhere is listed for so long; the storage has rules of its own.
 _MAX_LISTED = 32
 
@@ -67,15 +76,9 @@ class BackupDecision(msgspec.Struct, frozen=True):
 def problem_of(control_plane: ControlPlane) -> str:
     """Why the operator cannot save this store; empty if it can."""
     kind = control_plane.release.datastore.type
-    if kind == "kine-sqlite":
-        return (
-            "kine has no snapshots: copy the SQLite database while the tenant sleeps, or use datastore etcd"
-        )
-    if kind == "kine-postgresql":
-        return f"kine has no snapshots: run pg_dump of database {control_plane.key} on the shared server"
-    if kind == "shared-etcd":
-        return "a snapshot of a shared etcd has all tenants: whoever runs that etcd must save it"
-    return ""
+    remedy = _REMEDIES.get(kind, "").format(database=database_name(control_plane.uid))
+    version = control_plane.release.name
+    return f"spec.datastore.type of ClusterVersion {version} is {kind}: {remedy}" if remedy else ""
 
 
 def keys_ref(control_plane: ControlPlane, backup: str) -> Ref:
@@ -165,7 +168,7 @@ def _failed(facts: BackupFacts, ref: Ref, job: JobState, why: str, now_s: float)
 
 def _unsupported(facts: BackupFacts, problem: str) -> BackupDecision:
     entry = BackupStatus(facts.requested, phase=FAILED, message=problem)
-    return BackupDecision("BackupUnsupported", problem, _replaced(facts, entry))
+    return BackupDecision(UNSUPPORTED, problem, _replaced(facts, entry))
 
 
 def _entry(facts: BackupFacts) -> BackupStatus | None:

@@ -97,6 +97,17 @@ def test_store_without_snapshots_is_refused_with_what_to_do() -> None:
     (entry,) = world.cluster["status"]["backups"]
     assert entry["phase"] == "Failed"
     assert "SQLite" in entry["message"]
+    (shown,) = (each for each in world.cluster["status"]["conditions"] if each.get("type") == "UpToDate")
+    assert (shown["status"], shown["reason"]) == ("False", "BackupUnsupported")
+    assert shown["message"] == (
+        "backup nightly: spec.datastore.type of ClusterVersion v1.34 is kine-sqlite: kine has no snapshots; "
+        "copy the SQLite database while the tenant sleeps, or use etcd. Then remove the annotation "
+        "vcnode.io/backup-requested"
+    )
+    del world.cluster["metadata"]["annotations"]["vcnode.io/backup-requested"]
+    world.run()
+    (shown,) = (each for each in world.cluster["status"]["conditions"] if each.get("type") == "UpToDate")
+    assert shown["status"] == "True"
 
 
 def _steps() -> int:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tenant_operator.datastores.sql import database_name
 from tenant_operator.life import backup, store_jobs
 from tenant_operator.life.backup import BackupDecision, BackupFacts
 from tenant_operator.life.store_jobs import JobState
@@ -147,7 +148,7 @@ def test_a_backup_waits_for_a_store_that_serves(changes: dict[str, Any], reason:
     ("kind", "text"),
     [
         ("kine-sqlite", "SQLite"),
-        ("kine-postgresql", f"pg_dump of database {KEY}"),
+        ("kine-postgresql", f"pg_dump of database {database_name(CONTROL_PLANE.uid)}"),
         ("shared-etcd", "all tenants"),
     ],
 )
@@ -155,6 +156,7 @@ def test_other_stores_are_refused_with_what_to_do(kind: str, text: str) -> None:
     found = decided(control_plane=on_volume(datastore=DatastoreSpec(kind)))
     assert (found.reason, found.backups[0].phase, found.manifests) == ("BackupUnsupported", "Failed", ())
     assert text in found.message
+    assert f"spec.datastore.type of ClusterVersion {CONTROL_PLANE.release.name} is {kind}: " in found.message
     assert backup.problem_of(CONTROL_PLANE) == ""
 
 
