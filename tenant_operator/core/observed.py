@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a plan is made from: one VirtualCluster, its objects, and what probes found."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
@@ -59,8 +59,8 @@ class Observed(msgspec.Struct, frozen=True):
     `defaults` are the ConfigMaps of the operator's namespace, as manifests, by their names.
     `overlapping_clusters` are those whose cluster keys overlap its own, it too.
     `node_addresses` are those at which node ports are reached.
-    `rolling` are the UIDs of the VirtualClusters whose pods are being replaced, `starting` of those whose
-    control planes start.
+    `may_roll`: whether it has one of the places of those that get other pods, or one is free; `may_start`:
+    the same of control planes that start.
     """
 
     virtual_cluster: VirtualCluster
@@ -73,8 +73,8 @@ class Observed(msgspec.Struct, frozen=True):
     overlapping_clusters: Iterable[VirtualCluster] = ()
     source_objects: Mapping[Ref, LiveObject] = {}
     node_addresses: tuple[str, ...] = ()
-    rolling: Collection[str] = ()
-    starting: Collection[str] = ()
+    may_roll: bool = True
+    may_start: bool = True
 
     def live(self, kind: str, namespace: str, name: str) -> LiveObject | None:
         """One of its objects."""

@@ -87,6 +87,8 @@ class PlanBuilder:
         self.waits_to_start = False
         self.held: Finding | None = None
         """Why its pods are not replaced yet."""
+        self.late: Finding | None = None
+        """Why others need not wait for it any more."""
 
     def wait(self, what: str) -> None:
         """Nothing that follows can be done before `what`."""

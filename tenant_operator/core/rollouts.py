@@ -9,9 +9,12 @@ none.
 What takes no place: pods that are made, woken or deleted, and those of a control plane that has not served
 for a minute. It may be the change that mends it. A shorter time says nothing: where nodes have too much to
 do, pods of all tenants are late now and then.
+
+A tenant can keep its own control plane from getting Ready. After ten minutes its place is free for another
+one. The annotation stays until it is Ready: until then only its workload with those pods may get others.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 from tenancy import keys
 from tenant_operator.core.conditions import ConditionType, Finding, fails, timestamp
@@ -28,6 +31,8 @@ from tenant_operator.provisioners.native.network import root_namespace
 # Who waits is planned again when a place is free. This is for a lost event alone.
 _HELD_S = 300.0
 REPAIR_S = 60.0
+# As long as a Deployment has by default to make progress.
+LONGEST_S = 600.0
 # Nodes are asked whether they serve the tenant still: an answer of before does not count.
 _ASKED_S, _SOON_S = 10.0, 1.0
 
@@ -42,6 +47,12 @@ def since(observed: Observed, key: str) -> str:
     return timestamp(observed.now_s) if _begun(taken_at) > observed.now_s else taken_at
 
 
+def is_late(observed: Observed, key: str) -> bool:
+    """Whether it got its pods so long ago that its place is free again."""
+    taken_at = since(observed, key)
+    return bool(taken_at) and observed.now_s - _begun(taken_at) >= LONGEST_S
+
+
 class Rollout:
     """What one plan does to workloads that run."""
 
@@ -52,7 +63,8 @@ class Rollout:
         self._observed = observed
         self._control_plane = control_plane
         self._settings = settings
-        self._has_place = bool(since(observed, control_plane.key))
+        self._is_late = is_late(observed, control_plane.key)
+        self._is_marked = bool(since(observed, control_plane.key)) and not self._is_late
         self.changed = ""
         """The workload whose pods this plan replaces; empty if it replaces none."""
 
@@ -61,24 +73,26 @@ class Rollout:
         # A rotation concerns this tenant alone, whose people may ask for one: it takes nothing from others.
         if self._builder.rotations or not _is_rolling_out(self._observed, manifest):
             return True
-        uid = self._control_plane.uid
         name = manifest["metadata"]["name"]
-        if not self._has_place and not _is_free(self._observed.rolling, uid, self._settings.max_rolling):
+        is_settled = readiness_of(name, self._observed.objects.get(ref_of(manifest))).is_settled
+        if self._is_late and not is_settled:
+            # Those with which it does not get Ready: others may mend it.
+            return self._change(name)
+        if not self._observed.may_roll:
             self._builder.held = self._builder.held or _held(name, self._settings.max_rolling)
-            is_well = readiness_of(name, self._observed.objects.get(ref_of(manifest))).is_settled
-            self._builder.look_again(_HELD_S if is_well else REPAIR_S)
+            self._builder.look_again(_HELD_S if is_settled else REPAIR_S)
             return False
-        if not self._has_place:
-            self._has_place = self._builder.takes_place = True
+        if not self._is_marked:
+            self._is_marked = self._builder.takes_place = True
+            self._is_late = False
             marked = root_namespace(self._control_plane, timestamp(self._observed.now_s))
             self._builder.steps.append(Apply(marked))
+        return self._change(name)
+
+    def _change(self, name: str) -> bool:
         self.changed = self.changed or name
         self._builder.is_rolling = True
         return True
-
-
-def _is_free(rolling: Collection[str], uid: str, most: int) -> bool:
-    return uid in rolling or len(rolling) < most
 
 
 def _is_rolling_out(observed: Observed, manifest: Object) -> bool:
@@ -104,8 +118,8 @@ def _is_away(observed: Observed) -> bool:
 def _held(name: str, most: int) -> Finding:
     message = (
         f"{name} is to get other pods, and waits for a place: {most} tenants get other pods at a time, "
-        "each until it is Ready again. vc-operator's status page names those; maxRolling in its "
-        "configuration is the number"
+        f"each until it is Ready again, for {LONGEST_S / 60:.0f} minutes at most. vc-operator's status page "
+        "names those; maxRolling in its configuration is the number"
     )
     return fails(ConditionType.UP_TO_DATE, "RolloutWaits", message)
 
@@ -119,18 +133,32 @@ def give_back(
     *,
     is_running: bool,
 ) -> None:
-    """End the place, if all pods are the new ones and the tenant is as well as it was before."""
+    """End the place, if all pods are the new ones and the tenant is as well as it was before, or if a person
+    has to act before anything else is done."""
     taken_at = since(observed, control_plane.key)
     if not taken_at or builder.is_rolling:
         return
     asked = observed.probes.get("nodes")
     is_well = ready.is_true and asked is not None and asked.at >= _begun(taken_at)
     is_settled = all(each.is_settled for each in workloads)
+    is_over = is_settled and (not is_running or is_well or _was_not_ready(observed, taken_at))
     # Pods of a sleeping tenant serve no request, also those on a node that is away.
-    if control_plane.is_asleep or (
-        is_settled and (not is_running or is_well or _was_not_ready(observed, taken_at))
-    ):
+    if control_plane.is_asleep or builder.blocked is not None or is_over:
         builder.steps.append(Apply(root_namespace(control_plane)))
+    elif is_late(observed, control_plane.key):
+        builder.late = _late(workloads, ready)
+    else:
+        # Others wait for it, and no event comes then.
+        builder.look_again(max(_begun(taken_at) + LONGEST_S - observed.now_s, 1.0))
+
+
+def _late(workloads: Sequence[Readiness], ready: Finding) -> Finding:
+    behind = next((each.sentence for each in workloads if not each.is_settled), ready.message)
+    message = (
+        f"its pods were replaced, and it has not become Ready within {LONGEST_S / 60:.0f} minutes: {behind}. "
+        "Other tenants are changed meanwhile; mend it, undo the change, or put it to sleep: kubectl vc sleep"
+    )
+    return fails(ConditionType.UP_TO_DATE, "RolloutLate", message)
 
 
 def asked_after_s(observed: Observed, key: str, otherwise_s: float) -> float:

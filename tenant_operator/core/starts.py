@@ -24,7 +24,7 @@ def may_start(
     server = observed.live("Deployment", control_plane.key, names.API_SERVER)
     if readiness_of(names.API_SERVER, server).desired:
         return True
-    if control_plane.uid not in observed.starting and len(observed.starting) >= settings.max_starting:
+    if not observed.may_start:
         builder.waits_to_start = True
         builder.look_again(_WAITS_S)
         builder.wait(

@@ -126,11 +126,17 @@ def _with_findings(made: TenantPlan, others: Sequence[Finding]) -> TenantPlan:
 
 
 def _with_rollout(made: TenantPlan, builder: PlanBuilder) -> TenantPlan:
-    """A change that waits for other tenants is not up to date, whatever else it waits for."""
-    if builder.held is None:
-        return msgspec.structs.replace(made, takes_place=builder.takes_place)
-    findings = (*(each for each in made.findings if each.type != builder.held.type), builder.held)
-    return msgspec.structs.replace(made, findings=findings, waits_for_place=True)
+    """A change that waits for other tenants, or has not ended for long, is not up to date, whatever else it
+    waits for."""
+    made = msgspec.structs.replace(
+        made, takes_place=builder.takes_place, waits_for_place=builder.held is not None
+    )
+    finding = builder.held or builder.late
+    if finding is None:
+        return made
+    return msgspec.structs.replace(
+        made, findings=(*(each for each in made.findings if each.type != finding.type), finding)
+    )
 
 
 def _with_versions(

@@ -11,6 +11,7 @@ from daemonkit.kube.resources import Key, is_older
 from tenancy import keys
 from tenant_operator.core.observed import Failed, Observed, ProbeResult
 from tenant_operator.core.plan import Settings, TenantPlan
+from tenant_operator.core.rollouts import LONGEST_S
 from tenant_operator.core.status import status_after, status_patch
 from tenant_operator.core.steps import SettleDefaults
 from tenant_operator.core.tenant import plan
@@ -77,8 +78,8 @@ class Reconciler:
         self._metrics = metrics
         self._outside = outside
         self._in_tenants = 0
-        self.rolling = BoundedTenants(settings.max_rolling, queue.add)
-        self.starting = BoundedTenants(settings.max_starting, queue.add)
+        self.rolling = BoundedTenants(settings.max_rolling, queue.add, outside.wall, LONGEST_S)
+        self.starting = BoundedTenants(settings.max_starting, queue.add, outside.monotonic)
         self.states: dict[str, ReconcileState] = {}
         """By the UID of the VirtualCluster."""
 
@@ -114,8 +115,8 @@ class Reconciler:
     def note_gone(self, key: Key, uid: str) -> None:
         """The VirtualCluster of this UID is deleted; another one may have its name already."""
         if self.states.pop(uid, None) is not None:
-            self.rolling.forget(uid)
-            self.starting.forget(uid)
+            self.rolling.forget(key, uid)
+            self.starting.forget(key, uid)
         if key not in self._caches.clusters.objects:
             self._queue.forget(key)
 
@@ -140,7 +141,7 @@ class Reconciler:
         if cluster is not None and isinstance(cluster.key, str) and not cluster.metadata.deletion_timestamp:
             root = self._caches.get(Ref("Namespace", "", cluster.key))
             since = "" if root is None else root.metadata.annotations.get(keys.ROLLING_SINCE, "")
-        self.rolling.note(state.uid, since)
+        self.rolling.note(state.key, state.uid, since)
 
     async def reconcile(self, key: Key) -> bool | None:
         """Take the next steps. Returns whether one failed; None if none could be planned."""
@@ -165,7 +166,9 @@ class Reconciler:
         observed = self._observed(cluster, state)
         made = plan(observed, self._settings)
         state.waits_for = made.waits_for
-        self.rolling.wait(key, is_waiting=made.waits_for_place)
+        self.rolling.wait(key, state.uid, is_waiting=made.waits_for_place)
+        # What is refused or another's: no step of it is taken, however long.
+        self.rolling.note_refused(state.uid, is_refused=made.key is None)
         if made.takes_place:
             self.rolling.take(state.uid)
         self._note_start(state, made)
@@ -196,11 +199,11 @@ class Reconciler:
     def _note_start(self, state: ReconcileState, made: TenantPlan) -> None:
         """Whether its control plane starts now. One that does not come up holds its place for a while, and
         one that comes down again takes none: it would take all that there are."""
-        self.starting.wait(state.key, is_waiting=made.waits_to_start)
+        self.starting.wait(state.key, state.uid, is_waiting=made.waits_to_start)
         now = self._outside.monotonic()
         if not (made.is_starting or made.is_down):
             state.starts_at = None
-        elif made.is_starting and state.starts_at is None:
+        elif made.is_starting and state.uid not in self.starting:
             state.starts_at = now
             self.starting.take(state.uid)
             self._queue.add_after(state.key, LONGEST_START_S)
@@ -241,8 +244,8 @@ class Reconciler:
             tuple(self._caches.overlapping(cluster)),
             {} if source is None else self._caches.left_of(source.uid),
             self._caches.node_addresses,
-            self.rolling,
-            self.starting,
+            self.rolling.may_take(state.uid),
+            self.starting.may_take(state.uid),
         )
 
     def _waits_for_watch(self, state: ReconcileState) -> bool:

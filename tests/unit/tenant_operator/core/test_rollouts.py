@@ -13,7 +13,7 @@ import pytest
 from tenancy import keys
 from tenant_operator.core.observed import Observed, ProbeResult
 from tenant_operator.core.plan import TenantPlan
-from tenant_operator.core.rollouts import REPAIR_S
+from tenant_operator.core.rollouts import LONGEST_S, REPAIR_S, is_late
 from tenant_operator.core.status import status_after, status_patch
 from tenant_operator.core.steps import Apply
 from tenant_operator.core.tenant import plan
@@ -42,8 +42,10 @@ class RollingWorld(FakeWorld):
     is_silent = False
 
     def observed(self, *, is_whole: bool = False) -> Observed:
-        own = () if self.since() is None else (UID,)
-        return msgspec.structs.replace(super().observed(is_whole=is_whole), rolling=(*self.others, *own))
+        seen = super().observed(is_whole=is_whole)
+        is_free = len(self.others) < self.settings.max_rolling
+        has_place = self.since() is not None and not is_late(seen, self.key)
+        return msgspec.structs.replace(seen, may_roll=has_place or is_free)
 
     @property
     def key(self) -> str:
@@ -60,6 +62,10 @@ class RollingWorld(FakeWorld):
     def condition(self, type_: str) -> tuple[str, str]:
         found = next(each for each in self.cluster["status"]["conditions"] if each["type"] == type_)
         return found["status"], found["reason"]
+
+    def message(self, type_: str) -> str:
+        found = next(each for each in self.cluster["status"]["conditions"] if each["type"] == type_)
+        return str(found["message"])
 
     def finish(self, made: TenantPlan) -> bool:
         """While they are silent nodes answer nothing."""
@@ -188,6 +194,84 @@ def test_broken_tenant_keeps_its_place() -> None:
     world.version["spec"]["images"]["apiServer"] = "mended:3"
     world.run()
     assert world.workload("apiserver")["spec"]["template"]["spec"]["containers"][0]["image"] == "mended:3"
+    assert world.since() is None
+
+
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_pods_that_stay_unready_have_their_place_for_a_time(name: str) -> None:
+    """Then others may take it. What mends these pods is not held; what is well waits for a place again."""
+    world = made()
+    with_image(COMPONENTS[name])(world)
+    while world.since() is None:
+        world.step()
+    broken = {"replicas": 2, "updatedReplicas": 1, "readyReplicas": 1}
+    world.workload(name)["status"] |= broken
+    begun = world.now_s
+    world.others = FULL
+    for late_s, reason in ((LONGEST_S - 1, "ComponentNotReady"), (LONGEST_S, "RolloutLate")):
+        world.now_s = begun + late_s
+        world.finish_status(world.plan())
+        assert world.condition("UpToDate")[1] == reason
+    assert f"{name} has 1 of 1 replicas ready" in world.message("UpToDate")
+    images = dict.fromkeys(COMPONENTS.values(), "mended:3")
+    world.version["spec"]["images"] = images
+    before = templates(world)
+    for step in world.plan().steps:
+        world.carry_out(step)
+    changed = [each for each, template in templates(world).items() if template != before[each]]
+    assert changed == [name]
+    # Its pods are ready now, and nodes answer: the place is given back before another one is asked for.
+    world.run()
+    assert world.since() is None
+    assert world.condition("UpToDate") == ("False", "RolloutWaits")
+    world.others = ()
+    world.run()
+    assert (world.since(), world.condition("UpToDate")) == (None, ("True", "UpToDate"))
+
+
+def test_late_tenant_takes_a_place_anew() -> None:
+    """Its pods are ready and nodes are silent: another change of it comes in its turn, with another time."""
+    world = made()
+    world.now_s += 6000
+    world.run_for(2)
+    world.is_silent = True
+    with_image("apiServer")(world)
+    world.run_for(int(LONGEST_S) + 5)
+    first = world.since()
+    assert (first, world.condition("UpToDate")[1]) == ("2027-01-15T09:40:02Z", "RolloutLate")
+    with_image("controllerManager")(world)
+    world.others = FULL
+    assert world.plan().waits_for_place
+    world.others = ()
+    world.step()
+    assert world.since() == "2027-01-15T09:50:07Z"
+    # It was not Ready before this change: with ready pods it is as well as it was.
+    world.run_for(3)
+    assert world.since() is None
+
+
+def test_who_waits_for_a_person_gives_its_place_back() -> None:
+    """Its store is named nowhere any more: nothing is done before somebody has changed that."""
+    world = RollingWorld(virtual_cluster())
+    world.version = another_version()
+    world.version["spec"]["datastore"] = {"type": "shared-etcd", "secretName": "store"}
+    world.settings = msgspec.structs.replace(
+        world.settings, store_cidrs=("198.51.100.0/28",), store_endpoints=("https://etcd.example:2379",)
+    )
+    world.run()
+    key = next(ref.name for ref in world.objects if ref.kind == "Namespace")
+    metadata: Object = {"namespace": key, "name": "store-credentials", "uid": "x", "resourceVersion": "1"}
+    metadata |= {"labels": {"tenancy.x-k8s.io/vcuid": UID, "vcnode.io/managed-by": "vc-operator"}}
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": {}}
+    world.objects[Ref("Secret", key, "store-credentials")] = secret
+    world.run()
+    world.version["spec"]["images"]["apiServer"] = "another:2"
+    while world.since() is None:
+        world.step()
+    world.workload("apiserver")["status"] |= {"replicas": 2, "updatedReplicas": 1, "readyReplicas": 0}
+    world.settings = msgspec.structs.replace(world.settings, store_endpoints=())
+    for step in world.plan().steps:
+        world.carry_out(step)
     assert world.since() is None
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 import base64
 import itertools
 import json
-from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -97,7 +96,7 @@ class FakeWorld:
     node_addresses: tuple[str, ...] = ()
     report: str = '{"hash":7,"revision":1119,"totalKey":208,"totalSize":614400,"version":"3.7.0"}'
     source_objects: dict[Ref, Object] = field(default_factory=dict)
-    starting: Collection[str] = ()
+    may_start: bool = True
     _versions: Any = field(default_factory=lambda: itertools.count(100))
 
     def observed(self, *, is_whole: bool = False) -> Observed:
@@ -114,7 +113,7 @@ class FakeWorld:
             defaults=self.defaults,
             source_objects=seen(self.source_objects),
             node_addresses=self.node_addresses,
-            starting=self.starting,
+            may_start=self.may_start,
         )
 
     def plan(self) -> TenantPlan:
