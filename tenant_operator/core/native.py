@@ -137,7 +137,7 @@ def stages(
         builder.wait(f"cluster IP of Service {control_plane.key}/{names.API_SERVER_SERVICE}")
         return None
     if control_plane.is_asleep:
-        _put_to_sleep(builder, observed, control_plane, rest)
+        builder.has_applied_all = _put_to_sleep(builder, observed, control_plane, rest) and not builder.steps
         return None
     # What fell due while it slept is done before a pod starts.
     if missing := _missing_credential(observed, control_plane, datastore):
@@ -157,7 +157,8 @@ def stages(
     has_store = databases.settle(builder, observed, control_plane, inputs)
     is_complete = has_store and made.has_all and is_known
     if is_complete and starts.may_start(builder, observed, control_plane, settings):
-        _roll_out(builder, observed, control_plane, settings, rest)
+        is_through = _roll_out(builder, observed, control_plane, settings, rest)
+        builder.has_applied_all = is_through and not builder.steps
     return made.finding(observed.now_s)
 
 
@@ -178,8 +179,9 @@ def _roll_out(
     control_plane: ControlPlane,
     settings: Settings,
     groups: Sequence[Group],
-) -> None:
-    """Apply the workloads in their order; each waits for the one before."""
+) -> bool:
+    """Apply the workloads in their order; each waits for the one before. Returns whether the last is
+    reached."""
     rollout = rollouts.Rollout(builder, observed, control_plane, settings)
     is_first = not readiness_of(
         names.API_SERVER, observed.live("Deployment", control_plane.key, names.API_SERVER)
@@ -188,7 +190,7 @@ def _roll_out(
         apply_all(builder, observed, [each for each in group.manifests if rollout.may_apply(each)])
         if rollout.changed and group.waits:
             builder.wait(f"{rollout.changed} to have other pods")
-            return
+            return False
         # One that slept is not settled with its no pods: a controller manager waits for an API server for ten
         # seconds alone, and ends.
         readiness = _readiness(observed, group.manifests)
@@ -198,7 +200,8 @@ def _roll_out(
             # A first API server, as one that is woken, waits for its store itself, for 20 s. Its pod is
             # scheduled meanwhile.
             if not (is_first and group.name == DATASTORE):
-                return
+                return False
+    return builder.held is None
 
 
 def _with_live_claims(observed: Observed, manifest: Object) -> Object:
@@ -212,12 +215,13 @@ def _with_live_claims(observed: Observed, manifest: Object) -> Object:
 
 def _put_to_sleep(
     builder: PlanBuilder, observed: Observed, control_plane: ControlPlane, groups: Sequence[Group]
-) -> None:
-    """End the pods, the store's last: the API server may have requests under way."""
+) -> bool:
+    """End the pods, the store's last: the API server may have requests under way. Returns whether none is
+    left."""
     for group in reversed(groups):
         runs = [each for each in _readiness(observed, group.manifests) if each.desired]
         if group.name == DATASTORE and runs and not _await_servers(builder, observed, control_plane):
-            return
+            return False
         # One that was created asleep has no workload yet, and its keys are made before the first.
         apply_all(
             builder,
@@ -227,7 +231,8 @@ def _put_to_sleep(
         left = [each for each in _readiness(observed, group.manifests) if each.replicas]
         if left:
             builder.wait(f"{left[0].replicas} pods of {left[0].name} to end")
-            return
+            return False
+    return True
 
 
 def _is_workload(manifest: Object) -> bool:

@@ -62,6 +62,7 @@ class TenantPlan(msgspec.Struct, frozen=True):
     rotations: tuple[RotationStatus, ...] | None = None
     rotated: dict[str, str] | None = None
     restore: RestoreStatus | None = None
+    nodes_authority: str | None = None
     takes_place: bool = False
     waits_for_place: bool = False
     is_starting: bool = False
@@ -87,6 +88,8 @@ class PlanBuilder:
         self.waits_to_start = False
         self.held: Finding | None = None
         """Why its pods are not replaced yet."""
+        self.has_applied_all = False
+        """Whether each of its objects is as it should be by the present settings."""
         self.late: Finding | None = None
         """Why others need not wait for it any more."""
 

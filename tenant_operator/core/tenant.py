@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The plan for one VirtualCluster."""
 
+import hashlib
 from collections.abc import Sequence
 
 import msgspec
@@ -266,6 +267,9 @@ def _completed(
     rollouts.give_back(builder, observed, control_plane, parts, findings[0], is_running=is_running)
     if not findings[0].is_true:
         builder.wait(findings[0].message)
+    is_carried_out = builder.has_applied_all and (
+        control_plane.is_asleep or all(each.is_settled for each in parts)
+    )
     is_down = not available.is_true and not control_plane.is_asleep
     return TenantPlan(
         steps=tuple(builder.steps),
@@ -278,6 +282,10 @@ def _completed(
         endpoint=native.outside(observed, control_plane).url or endpoint,
         rotations=builder.rotations,
         rotated=builder.rotated,
+        # As `sha256sum` of the file has it.
+        nodes_authority=(
+            hashlib.sha256(settings.vn_agent_authority_pem).hexdigest() if is_carried_out else None
+        ),
         is_starting=builder.is_starting,
         waits_to_start=builder.waits_to_start,
         is_down=is_down and any(each.desired for each in parts),

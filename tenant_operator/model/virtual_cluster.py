@@ -136,6 +136,7 @@ class VirtualClusterStatus(msgspec.Struct, frozen=True, rename="camel", omit_def
     previous_cluster_version: str = ""
     kubernetes_version: str = ""
     endpoint: str = ""
+    nodes_authority: str = ""
     conditions: list[Condition] = []
     upgrade: UpgradeStatus | None = None
     sleep: SleepStatus | None = None

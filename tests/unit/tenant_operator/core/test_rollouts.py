@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 from collections.abc import Callable
 from typing import Any
 
@@ -302,6 +303,71 @@ def test_old_answer_of_nodes_does_not_count() -> None:
         asked += [each.name for each in made_plan.probes]
         world.step()
     assert asked == ["nodes"]
+
+
+def digest(world: RollingWorld) -> str:
+    return hashlib.sha256(world.settings.vn_agent_authority_pem).hexdigest()
+
+
+def authority(world: RollingWorld) -> str:
+    found: str = world.cluster["status"]["nodesAuthority"]
+    return found
+
+
+def test_status_has_the_authority_that_pods_run_by() -> None:
+    """It changes behind the last pod of before: what was not looked at, waits or is late has the former."""
+    world = made()
+    former = digest(world)
+    assert authority(world) == former
+    with_authority(world)
+    assert authority(world) == former
+    world.others = FULL
+    world.run()
+    assert (authority(world), world.condition("UpToDate")[1]) == (former, "RolloutWaits")
+    world.others = ()
+    while world.since() is None:
+        world.step()
+    for _ in range(3):
+        world.workload("apiserver")["status"] |= {"replicas": 2, "updatedReplicas": 1, "readyReplicas": 2}
+        world.finish_status(world.plan())
+        assert authority(world) == former
+    world.run()
+    assert authority(world) == digest(world) != former
+
+
+@pytest.mark.parametrize("killed_after", range(6))
+def test_authority_in_the_status_is_never_ahead(killed_after: int) -> None:
+    """Nor is it after a restart of the operator between any two steps."""
+    world = made()
+    with_authority(world)
+    steps = 0
+    for _ in range(12):
+        made_plan = world.plan()
+        for each in made_plan.steps[: max(killed_after - steps, 0) or None]:
+            world.carry_out(each)
+        steps += len(made_plan.steps)
+        world.finish_status(made_plan)
+        trusted = world.objects[Ref("ConfigMap", world.key, "authorities")]["data"]["kubelet-serving-ca.crt"]
+        if authority(world) == digest(world):
+            assert trusted.encode() == world.settings.vn_agent_authority_pem
+            assert world.workload("apiserver")["metadata"]["generation"] > 1
+        world.make_ready()
+        world.finish(world.plan())
+    assert authority(world) == digest(world)
+
+
+def test_who_sleeps_wakes_with_the_authority_of_its_status() -> None:
+    world = made()
+    world.cluster["metadata"]["annotations"] = {keys.SLEEP_REQUESTED_AT: "2027-01-15T08:00:00Z"}
+    world.run()
+    with_authority(world)
+    world.run()
+    assert authority(world) == digest(world)
+    world.cluster["metadata"]["annotations"][keys.WAKE_REQUESTED_AT] = "2027-01-15T08:00:00Z"
+    while not world.workload("apiserver")["spec"]["replicas"]:
+        world.step()
+    trusted = world.objects[Ref("ConfigMap", world.key, "authorities")]["data"]["kubelet-serving-ca.crt"]
+    assert trusted.encode() == world.settings.vn_agent_authority_pem
 
 
 def test_sleep_gives_the_place_back() -> None:
