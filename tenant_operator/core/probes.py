@@ -29,12 +29,20 @@ class SyncerProbe(msgspec.Struct, frozen=True):
         return "syncer"
 
 
+NODES_PODS = "pods"
+"""Key of the facts of `NodesProbe`."""
+
+
 class NodesProbe(msgspec.Struct, frozen=True):
-    """Whether vn-agents on the nodes know the certificate that the tenant's API server shows them."""
+    """Whether vn-agents on the nodes know the certificate that the tenant's API server shows them.
+
+    `pods` identifies the tenant's pods that were replaced before it is asked, and is in the facts.
+    """
 
     client: Ref
     port: int
     authority_pem: bytes
+    pods: str = ""
 
     @property
     def name(self) -> str:

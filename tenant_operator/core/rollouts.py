@@ -21,11 +21,13 @@ from tenant_operator.core.conditions import ConditionType, Finding, fails, times
 from tenant_operator.core.live import contains
 from tenant_operator.core.observed import Observed
 from tenant_operator.core.plan import PlanBuilder, Settings
+from tenant_operator.core.probes import NODES_PODS
 from tenant_operator.core.steps import Apply
-from tenant_operator.core.workloads import Readiness, readiness_of
+from tenant_operator.core.workloads import Readiness, readiness_of, workloads
 from tenant_operator.life.requests import time_of
+from tenant_operator.model import names
 from tenant_operator.model.control_plane import ControlPlane
-from tenant_operator.model.objects import Object, ref_of
+from tenant_operator.model.objects import Object, Ref, ref_of
 from tenant_operator.provisioners.native.network import root_namespace
 
 # Who waits is planned again when a place is free. This is for a lost event alone.
@@ -34,7 +36,7 @@ REPAIR_S = 60.0
 # As long as a Deployment has by default to make progress.
 LONGEST_S = 600.0
 # Nodes are asked whether they serve the tenant still: an answer of before does not count.
-_ASKED_S, _SOON_S = 10.0, 1.0
+_ASKED_S = 10.0
 
 
 def since(observed: Observed, key: str) -> str:
@@ -128,7 +130,7 @@ def give_back(
     builder: PlanBuilder,
     observed: Observed,
     control_plane: ControlPlane,
-    workloads: Sequence[Readiness],
+    parts: Sequence[Readiness],
     ready: Finding,
     *,
     is_running: bool,
@@ -138,22 +140,21 @@ def give_back(
     taken_at = since(observed, control_plane.key)
     if not taken_at or builder.is_rolling:
         return
-    asked = observed.probes.get("nodes")
-    is_well = ready.is_true and asked is not None and asked.at >= _begun(taken_at)
-    is_settled = all(each.is_settled for each in workloads)
+    is_well = ready.is_true and _is_asked(observed, control_plane)
+    is_settled = all(each.is_settled for each in parts)
     is_over = is_settled and (not is_running or is_well or _was_not_ready(observed, taken_at))
     # Pods of a sleeping tenant serve no request, also those on a node that is away.
     if control_plane.is_asleep or builder.blocked is not None or is_over:
         builder.steps.append(Apply(root_namespace(control_plane)))
     elif is_late(observed, control_plane.key):
-        builder.late = _late(workloads, ready)
+        builder.late = _late(parts, ready)
     else:
         # Others wait for it, and no event comes then.
         builder.look_again(max(_begun(taken_at) + LONGEST_S - observed.now_s, 1.0))
 
 
-def _late(workloads: Sequence[Readiness], ready: Finding) -> Finding:
-    behind = next((each.sentence for each in workloads if not each.is_settled), ready.message)
+def _late(parts: Sequence[Readiness], ready: Finding) -> Finding:
+    behind = next((each.sentence for each in parts if not each.is_settled), ready.message)
     message = (
         f"its pods were replaced, and it has not become Ready within {LONGEST_S / 60:.0f} minutes: {behind}. "
         "Other tenants are changed meanwhile; mend it, undo the change, or put it to sleep: kubectl vc sleep"
@@ -161,13 +162,35 @@ def _late(workloads: Sequence[Readiness], ready: Finding) -> Finding:
     return fails(ConditionType.UP_TO_DATE, "RolloutLate", message)
 
 
-def asked_after_s(observed: Observed, key: str, otherwise_s: float) -> float:
+def replaced_pods(observed: Observed, control_plane: ControlPlane) -> str:
+    """Identifies the pods that it has a place for, once all are of their present templates and ready; empty
+    before, and without a place."""
+    taken_at = since(observed, control_plane.key)
+    parts = workloads(observed, control_plane)
+    if not taken_at or not all(each.is_settled for each in parts):
+        return ""
+    found = [observed.objects.get(_ref(control_plane.key, each.name)) for each in parts]
+    made = [str(each.value["metadata"].get("generation", 0)) for each in found if each is not None]
+    return f"{taken_at}/{'/'.join(made)}"
+
+
+def asked_after_s(observed: Observed, control_plane: ControlPlane, otherwise_s: float) -> float:
     """How old the answer of nodes may get."""
-    taken_at = since(observed, key)
-    asked = observed.probes.get("nodes")
-    if not taken_at or asked is None:
+    if not since(observed, control_plane.key):
         return otherwise_s
-    return _ASKED_S if asked.at >= _begun(taken_at) else _SOON_S
+    is_awaited = replaced_pods(observed, control_plane) and not _is_asked(observed, control_plane)
+    return 0.0 if is_awaited else _ASKED_S
+
+
+def _is_asked(observed: Observed, control_plane: ControlPlane) -> bool:
+    """Whether nodes answered after the last pod was replaced: what they answered before is about others."""
+    asked = observed.probes.get("nodes")
+    pods = replaced_pods(observed, control_plane)
+    return asked is not None and asked.facts.get(NODES_PODS, "") == pods != ""
+
+
+def _ref(key: str, name: str) -> Ref:
+    return Ref("StatefulSet" if name == names.ETCD else "Deployment", key, name)
 
 
 def _begun(taken_at: str) -> float:

@@ -311,8 +311,9 @@ def _ask(
         if isinstance(default, str):
             desired.append((SyncerProbe(default, control_plane.uid), _SYNCER_S))
         client = Ref("Secret", control_plane.key, names.API_SERVER_KUBELET_CLIENT)
-        nodes = NodesProbe(client, settings.vn_agent_port, settings.vn_agent_authority_pem)
-        desired.append((nodes, rollouts.asked_after_s(observed, control_plane.key, _NODES_S)))
+        pods = rollouts.replaced_pods(observed, control_plane)
+        nodes = NodesProbe(client, settings.vn_agent_port, settings.vn_agent_authority_pem, pods)
+        desired.append((nodes, rollouts.asked_after_s(observed, control_plane, _NODES_S)))
         asked_s = served.asked_after_s(observed, control_plane.key)
         desired.append((ServedProbe(control_plane.key), asked_s))
     for each, age_s in desired:
@@ -320,7 +321,7 @@ def _ask(
         if due_in_s == 0.0:
             builder.probes.append(each)
         # The answer to one that is asked now has it planned again.
-        builder.look_again(due_in_s or age_s)
+        builder.look_again(due_in_s or age_s or _AWAITED_S)
     # Its certificate is no matter of who waits for a tenant.
     return [each.name for each, _ in desired if not isinstance(each, ServedProbe)]
 

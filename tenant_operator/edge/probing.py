@@ -14,6 +14,7 @@ from daemonkit.kube.resources import PODS
 from tenancy import keys
 from tenant_operator.core.observed import ProbeResult
 from tenant_operator.core.probes import (
+    NODES_PODS,
     JobLogProbe,
     NamespacesProbe,
     NodesProbe,
@@ -76,7 +77,9 @@ class Prober:
                     case SyncerProbe():
                         return await self._syncer(probe, now)
                     case NodesProbe():
-                        return await self._nodes(probe, now)
+                        found = await self._nodes(probe, now)
+                        facts = {**found.facts, **({NODES_PODS: probe.pods} if probe.pods else {})}
+                        return msgspec.structs.replace(found, facts=facts)
                     case NamespacesProbe():
                         return await self._namespaces(probe, now)
                     case JobLogProbe():

@@ -14,6 +14,7 @@ import pytest
 from tenancy import keys
 from tenant_operator.core.observed import Observed, ProbeResult
 from tenant_operator.core.plan import TenantPlan
+from tenant_operator.core.probes import NODES_PODS, NodesProbe
 from tenant_operator.core.rollouts import LONGEST_S, REPAIR_S, is_late
 from tenant_operator.core.status import status_after, status_patch
 from tenant_operator.core.steps import Apply
@@ -291,18 +292,44 @@ def test_silent_nodes_keep_the_place_of_who_was_ready(*, was_ready: bool, is_kep
     assert world.workload("apiserver")["metadata"]["generation"] > 1
 
 
-def test_old_answer_of_nodes_does_not_count() -> None:
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_answer_of_nodes_before_the_last_pod_does_not_count(change: Callable[[RollingWorld], None]) -> None:
+    """A place is given back by an answer that was asked for when all pods were new and ready, whatever was
+    asked before, and however often."""
     world = made()
     world.now_s += 600
-    with_authority(world)
-    asked = []
+    change(world)
     while world.since() is None:
         world.step()
-    while world.since() is not None:
+    for _ in range(60):
         made_plan = world.plan()
-        asked += [each.name for each in made_plan.probes]
+        for each in made_plan.steps:
+            world.carry_out(each)
+        if world.since() is None:
+            break
+        # Nodes answer at once, also while an API server of before may run still.
+        world.finish(made_plan)
+        world.now_s += 1
+    generations = [str(world.workload(name)["metadata"]["generation"]) for name in WORKLOADS]
+    assert world.since() is None
+    assert world.probes["nodes"].facts[NODES_PODS] == f"2027-01-15T08:10:00Z/{'/'.join(generations)}"
+
+
+def test_nodes_are_asked_once_all_pods_are_new() -> None:
+    world = made()
+    with_image("apiServer")(world)
+    while world.since() is None:
         world.step()
-    assert asked == ["nodes"]
+    asked_of = []
+    for is_ready in (False, False, True):
+        if not is_ready:
+            world.workload("apiserver")["status"] |= {"replicas": 2, "updatedReplicas": 1}
+        made_plan = world.plan()
+        asked_of += [each.pods for each in made_plan.probes if isinstance(each, NodesProbe)]
+        world.finish(made_plan)
+        world.now_s += 1
+        assert world.since() is not None
+    assert asked_of == ["2027-01-15T08:00:00Z/1/2/1"]
 
 
 def digest(world: RollingWorld) -> str:

@@ -17,8 +17,10 @@ from tenant_operator.core import databases, rotations
 from tenant_operator.core.observed import Observed, ProbeResult, is_own
 from tenant_operator.core.plan import Settings, TenantPlan
 from tenant_operator.core.probes import (
+    NODES_PODS,
     JobLogProbe,
     NamespacesProbe,
+    NodesProbe,
     RotationProbe,
     ServerPodsProbe,
     SourceProbe,
@@ -178,6 +180,11 @@ class FakeWorld:
                 asked = self.asked(probe.what)
                 facts = {rotations.VERSION: probe.version, rotations.ASKED: rotations.encode(asked)}
                 news |= before is None or before.facts != facts
+                self.probes[probe.name] = ProbeResult(is_ok=True, at=self.now_s, facts=facts)
+                continue
+            if isinstance(probe, NodesProbe):
+                facts = {NODES_PODS: probe.pods} if probe.pods else {}
+                news |= before is None or not before.is_ok or before.facts != facts
                 self.probes[probe.name] = ProbeResult(is_ok=True, at=self.now_s, facts=facts)
                 continue
             if isinstance(probe, ServerPodsProbe):

@@ -3,6 +3,7 @@ import asyncio
 import base64
 from typing import Any
 
+import msgspec
 import pytest
 
 from daemonkit.kube.client import UnreachableError
@@ -12,7 +13,7 @@ from devkit.kube.cluster import Cluster, ClusterSettings
 from devkit.kube.in_process import InProcessClient
 from devkit.kube.storage import Storage
 from tenant_operator.core.observed import ProbeResult
-from tenant_operator.core.probes import NodesProbe, ServedProbe
+from tenant_operator.core.probes import NODES_PODS, NodesProbe, ServedProbe
 from tenant_operator.edge.probing import MAX_NODES, Prober
 from tenant_operator.edge.ready_nodes import FRESH_S
 from tenant_operator.edge.requests import SuperClusterWriter
@@ -55,8 +56,8 @@ class NodesWorld:
         status = {"addresses": addresses, "conditions": [{"type": "Ready", "status": "True"}]}
         self.cluster.update(NODES, made | {"status": status}, "status")
 
-    async def probe(self) -> ProbeResult:
-        return await self._prober.run(PROBE)
+    async def probe(self, replaced: str = "") -> ProbeResult:
+        return await self._prober.run(msgspec.structs.replace(PROBE, pods=replaced))
 
     async def served(self) -> ProbeResult:
         return await self._prober.run(ServedProbe("default"))
@@ -113,6 +114,15 @@ async def test_after_a_silent_node_they_are_listed_again() -> None:
     world.add_node("n2", "192.0.2.2")
     found = await world.probe()
     assert (found.is_ok, found.facts) == (True, {"asked": "2", "serving": "1"})
+
+
+@pytest.mark.parametrize("is_silent", [False, True])
+async def test_answer_names_the_pods_that_were_replaced_before(*, is_silent: bool) -> None:
+    world = NodesWorld()
+    world.add_node("n1", "192.0.2.1")
+    world.silent = {"https://192.0.2.1:10550"} if is_silent else set()
+    found = await world.probe("since/1/2/1")
+    assert (found.is_ok, found.facts[NODES_PODS]) == (not is_silent, "since/1/2/1")
 
 
 async def test_a_client_that_is_missing_is_named() -> None:
