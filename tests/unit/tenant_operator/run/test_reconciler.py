@@ -22,6 +22,7 @@ from tenancy import keys
 from tenant_operator.core.live import LiveObject
 from tenant_operator.core.observed import ProbeResult
 from tenant_operator.core.plan import Settings
+from tenant_operator.core.probes import NODES_PODS, NodesProbe
 from tenant_operator.core.steps import Apply, SettleDefaults
 from tenant_operator.defaults.desired import builtin_files
 from tenant_operator.edge.builtin_manifests import builtin_manifests
@@ -108,7 +109,8 @@ class FakeProber:
 
     async def run(self, probe: Any) -> ProbeResult:
         if self.silent_at is None:
-            return ProbeResult(is_ok=True, at=worlds.NOW + self.clock.now)
+            facts = {NODES_PODS: probe.pods} if isinstance(probe, NodesProbe) else {}
+            return ProbeResult(is_ok=True, at=worlds.NOW + self.clock.now, facts=facts)
         self.asked += [self.silent_at.now] if probe.name == "nodes" else []
         return ProbeResult(is_ok=probe.name != "nodes", at=worlds.NOW + self.silent_at.now, detail="silent")
 
