@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import uuid
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -401,59 +402,84 @@ def test_without_the_ranges_none_is_refused_by_them(admin: KubernetesApi) -> Non
 
 def test_who_may_import_a_kubeconfig(admin: KubernetesApi) -> None:
     """Whoever may read its Secret: vc-operator would use it for anybody otherwise."""
-    name = "policy-importer"
-    roles = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{HOME}"
-    api = "rbac.authorization.k8s.io"
     rules: list[JsonObject] = [
         {"apiGroups": ["tenancy.x-k8s.io"], "resources": ["virtualclusters"], "verbs": ["create", "patch"]},
         {"apiGroups": [""], "resources": ["secrets"], "resourceNames": ["own-kubeconfig"], "verbs": ["get"]},
     ]
-    role: JsonObject = {"apiVersion": f"{api}/v1", "kind": "Role", "metadata": {"name": name}, "rules": rules}
-    binding: JsonObject = {
-        "apiVersion": f"{api}/v1",
-        "kind": "RoleBinding",
-        "metadata": {"name": name},
-        "roleRef": {"apiGroup": api, "kind": "Role", "name": name},
-        "subjects": [{"apiGroup": api, "kind": "User", "name": name}],
-    }
-    admin.create(f"{roles}/roles", role)
-    admin.create(f"{roles}/rolebindings", binding)
-    author = replace(admin, headers={"Impersonate-User": name})
     homes, one = virtual_clusters.path(HOME), virtual_clusters.path(HOME, "imported")
     own = {"clusterVersionName": "cv", "import": {"secretName": "own-kubeconfig"}}
     another = {"spec": {"import": {"secretName": "prod-kubeconfig"}}}
-    try:
+    with _in_role(admin, "policy-importer", rules) as author:
+        try:
+            wait_for(
+                "the right holds",
+                lambda: (
+                    not refusal_of(
+                        author,
+                        f"{homes}?dryRun=All",
+                        manifest("imported", own),
+                    )
+                ),
+                timeout_s=30,
+            )
+            refused = refusal_of(author, homes, manifest("imported", own | another["spec"]))
+            assert "spec.import: you may not get the Secret that it names" in refused
+            author.create(homes, manifest("imported", own))
+            with pytest.raises(RingError, match="you may not get the Secret"):
+                author.patch(one, another)
+            # Somebody else's choice stays when the rest is written.
+            admin.patch(one, another)
+            author.patch(one, {"metadata": {"annotations": {"a": "b"}}})
+            # Nor by an annotation, where no address is judged.
+            for key in ("tenancy.x-k8s.io/admin-kubeconfig", "tenancy.x-k8s.io/secret.admin-kubeconfig"):
+                for value in ("YQ==", "YWI="):
+                    with pytest.raises(RingError, match="ask somebody who may create Secrets"):
+                        author.patch(one, {"metadata": {"annotations": {key: value}}})
+                    admin.patch(one, {"metadata": {"annotations": {key: value}}})
+                    author.patch(one, {"metadata": {"annotations": {"a": value}}})
+                author.patch(one, {"metadata": {"annotations": {key: None}}})
+        finally:
+            admin.delete(one)
+
+
+@pytest.mark.parametrize(
+    ("granted", "allowed"),
+    [
+        ([], []),
+        ([{"verbs": ["restore"], "resourceNames": [OTHER_UID]}], [OTHER_UID]),
+        ([{"verbs": ["restore"]}], [UID, OTHER_UID, ""]),
+    ],
+    ids=["nothing", "one", "all"],
+)
+def test_who_may_begin_with_a_backup(
+    admin: KubernetesApi, granted: list[JsonObject], allowed: list[str]
+) -> None:
+    """Whoever has the verb `restore`: vc-operator would give the data of any tenant of the namespace."""
+    name = f"policy-backups-{uuid.uuid4().hex[:8]}"
+    of = {"apiGroups": ["tenancy.x-k8s.io"], "resources": ["virtualclusters"]}
+    homes, one = virtual_clusters.path(HOME), virtual_clusters.path(HOME, "restored")
+    rules = [{**of, "verbs": ["create", "patch"]}, *({**of, **each} for each in granted)]
+    with _in_role(admin, name, rules) as author:
         wait_for(
             "the right holds",
-            lambda: (
-                not refusal_of(
-                    author,
-                    f"{homes}?dryRun=All",
-                    manifest("imported", own),
-                )
-            ),
+            lambda: not refusal_of(author, f"{homes}?dryRun=All", manifest("restored")),
             timeout_s=30,
         )
-        refused = refusal_of(author, homes, manifest("imported", own | another["spec"]))
-        assert "spec.import: you may not get the Secret that it names" in refused
-        author.create(homes, manifest("imported", own))
-        with pytest.raises(RingError, match="you may not get the Secret"):
-            author.patch(one, another)
-        # Somebody else's choice stays when the rest is written.
-        admin.patch(one, another)
-        author.patch(one, {"metadata": {"annotations": {"a": "b"}}})
-        # Nor by an annotation, where no address is judged.
-        for key in ("tenancy.x-k8s.io/admin-kubeconfig", "tenancy.x-k8s.io/secret.admin-kubeconfig"):
-            for value in ("YQ==", "YWI="):
-                with pytest.raises(RingError, match="ask somebody who may create Secrets"):
-                    author.patch(one, {"metadata": {"annotations": {key: value}}})
-                admin.patch(one, {"metadata": {"annotations": {key: value}}})
-                author.patch(one, {"metadata": {"annotations": {"a": value}}})
-            author.patch(one, {"metadata": {"annotations": {key: None}}})
-    finally:
-        for kind in ("rolebindings", "roles"):
-            admin.delete(f"{roles}/{kind}/{name}")
-        admin.delete(one)
+        for uid in (UID, OTHER_UID, ""):
+            spec = {
+                "clusterVersionName": "cv",
+                "restoreFrom": {"backup": "b"} | ({"uid": uid} if uid else {}),
+            }
+            found = refusal_of(author, f"{homes}?dryRun=All", manifest("restored", spec))
+            assert (found == "") is (uid in allowed), found
+            assert uid in allowed or "ask somebody with the verb restore on virtualclusters" in found
+            admin.create(homes, manifest("restored", spec))
+            try:
+                # Somebody else's choice stays when the rest is written, and may be taken away.
+                author.patch(one, {"metadata": {"annotations": {"a": "b"}}})
+                author.patch(one, {"spec": {"restoreFrom": None}})
+            finally:
+                admin.delete(one)
 
 
 def test_who_may_release_held_deletions(admin: KubernetesApi) -> None:
@@ -504,6 +530,28 @@ def test_who_may_release_held_deletions(admin: KubernetesApi) -> None:
         for kind in ("rolebindings", "roles"):
             admin.delete(f"{roles}/{kind}/{name}")
         admin.delete(one)
+
+
+@contextmanager
+def _in_role(admin: KubernetesApi, name: str, rules: list[JsonObject]) -> Iterator[KubernetesApi]:
+    """A user who may do this in the namespace of VirtualClusters, and nothing else."""
+    roles = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{HOME}"
+    api = "rbac.authorization.k8s.io"
+    role: JsonObject = {"apiVersion": f"{api}/v1", "kind": "Role", "metadata": {"name": name}, "rules": rules}
+    binding: JsonObject = {
+        "apiVersion": f"{api}/v1",
+        "kind": "RoleBinding",
+        "metadata": {"name": name},
+        "roleRef": {"apiGroup": api, "kind": "Role", "name": name},
+        "subjects": [{"apiGroup": api, "kind": "User", "name": name}],
+    }
+    admin.create(f"{roles}/roles", role)
+    try:
+        admin.create(f"{roles}/rolebindings", binding)
+        yield replace(admin, headers={"Impersonate-User": name})
+    finally:
+        for kind in ("rolebindings", "roles"):
+            admin.delete(f"{roles}/{kind}/{name}")
 
 
 def _is_patched(api: KubernetesApi, path: str, change: JsonObject) -> bool:

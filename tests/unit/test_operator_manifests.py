@@ -182,3 +182,45 @@ def test_unit_and_pod_have_the_same_limit_of_memory() -> None:
     (deployment,) = documents(DEPLOYMENT, "Deployment")
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
     assert quantity.parse(f"{limit}i") == quantity.parse(container["resources"]["limits"]["memory"])
+
+
+NAMES_ANOTHER = {
+    # ClusterVersions are the super cluster's own, for all who may create VirtualClusters.
+    "clusterVersionName": "",
+    "exposure.loadBalancerClass": "",
+    "import.secretName": "variables.imported['secretName']).check('get')",
+    # Of the Secret that `secretName` is.
+    "import.key": "variables.imported == variables.wasImported",
+    # Of the VirtualCluster that `uid` is.
+    "restoreFrom.backup": "variables.restored == variables.wasRestored",
+    "restoreFrom.uid": "variables.restored['uid'] : '').check('restore')",
+}
+"""Fields by which an author names what others made, with what asks whether he may read it."""
+OF_ITS_OWN = {
+    *("clusterDomain", "pkiExpireDays", "serviceCidr", "class", "exposure.type", "exposure.hostName"),
+    *("transparentMetaPrefixes", "opaqueMetaPrefixes", "volumes"),
+    *("sleep.schedules.sleep", "sleep.schedules.wake", "sleep.schedules.timeZone"),
+}
+
+
+def fields(schema: Any, at: str = "") -> Iterator[str]:
+    """The paths of a schema's values."""
+    inner = schema.get("items", schema)
+    if "properties" not in inner:
+        yield at
+    for name, each in inner.get("properties", {}).items():
+        yield from fields(each, f"{at}.{name}" if at else name)
+
+
+def test_what_an_author_names_has_its_rule() -> None:
+    """The operator reads it with rights that the author may not have."""
+    crd = yaml.safe_load((FOLDER.parent / "crds" / "virtualclusters.yaml").read_text(encoding="utf-8"))
+    spec = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    assert set(fields(spec)) == NAMES_ANOTHER.keys() | OF_ITS_OWN
+    (policy,) = (
+        each
+        for each in documents(POLICY, "ValidatingAdmissionPolicy")
+        if each["metadata"]["name"] == "vcnode-virtualclusters"
+    )
+    asked = " ".join(each["expression"] for each in policy["spec"]["validations"])
+    assert [rule for rule in NAMES_ANOTHER.values() if rule not in asked] == []
