@@ -9,6 +9,7 @@ from tenant_operator.defaults.record import PassRecord
 from tenant_operator.model.objects import Object, Ref
 from tenant_operator.pki.catalog import AuthoritySpec, LeafSpec
 from tenant_operator.pki.plan import RotateSecret
+from tenant_operator.pki.rotation import RotationStep
 
 
 class Apply(msgspec.Struct, frozen=True):
@@ -182,3 +183,10 @@ OperatorStep = (
     | MakeDatabase
     | DropDatabase
 )
+
+_IN_TENANT = frozenset({RotationStep.REWRITE, RotationStep.CLEAN})
+
+
+def is_in_tenant(step: OperatorStep) -> bool:
+    """Whether it is carried out in the tenant's API server, which may be as slow as the tenant likes."""
+    return isinstance(step, SettleDefaults) or (isinstance(step, Rotate) and step.rotation.step in _IN_TENANT)

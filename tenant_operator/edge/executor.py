@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Carries steps out, in their order, up to the first that fails. The only place where keys are made."""
 
+import asyncio
 import base64
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
 
 from daemonkit import logs
 from daemonkit.kube.client import ApiError, UnreachableError
 from daemonkit.kube.kubeconfig import Access
+from daemonkit.remedies import Cause
 from tenancy import keys
 from tenant_operator.core import rotations
 from tenant_operator.core.observed import Failed, Observed
@@ -51,6 +54,11 @@ from tenant_operator.pki.facts import digest_of
 from tenant_operator.pki.issuing import IssuedPair
 from tenant_operator.pki.rotation import PLANS, RotationStep
 from tenant_operator.provisioners.imported.adoption import kubeconfig_copy
+
+Found = TypeVar("Found")
+
+# Of a step of a rotation in a tenant: two requests, or as many as there is time for.
+IN_TENANT_TIMEOUT_S = 70.0
 
 _log = logs.get(__name__)
 
@@ -253,13 +261,8 @@ class Executor:
 
     async def _unpublish(self, ref: Ref, authority: Object, here: Ref) -> None:
         """Aggregated API servers of the tenant trust the former authority no longer."""
-        client = self._open_tenant(await self._access(Ref("Secret", ref.namespace, names.OPERATOR_CLIENT)))
-        try:
-            await unpublish(client, read_authority(authority, None))
-        except (ApiError, UnreachableError) as error:
-            raise _tenant_failure(error, here) from None
-        finally:
-            await client.close()
+        former = read_authority(authority, None)
+        await self._in_tenant(ref.namespace, here, lambda client: unpublish(client, former))
 
     async def _rewrite(self, step: Rotate, config: Object, here: Ref) -> str:
         """A part of the tenant's Secrets, and how far that is."""
@@ -267,10 +270,21 @@ class Executor:
         token = rotations.progress_of(annotations, step.servers)
         if token is None:
             return rotations.progress_text(step.servers, "")
-        access = await self._access(Ref("Secret", step.rotation.secret.namespace, names.OPERATOR_CLIENT))
-        client = self._open_tenant(access)
+        namespace = step.rotation.secret.namespace
+        after = await self._in_tenant(namespace, here, lambda client: rewrite(client, token))
+        return rotations.progress_text(step.servers, after)
+
+    async def _in_tenant(
+        self, namespace: str, here: Ref, question: Callable[[GatedClient], Awaitable[Found]]
+    ) -> Found:
+        """What the tenant's API server answers, which has no longer for it than a step may take."""
+        client = self._open_tenant(await self._access(Ref("Secret", namespace, names.OPERATOR_CLIENT)))
         try:
-            return rotations.progress_text(step.servers, await rewrite(client, token))
+            async with asyncio.timeout(IN_TENANT_TIMEOUT_S):
+                return await question(client)
+        except TimeoutError:
+            late = UnreachableError(f"no answer within {IN_TENANT_TIMEOUT_S:.0f} s", Cause.TIMEOUT)
+            raise _tenant_failure(late, here) from None
         except (ApiError, UnreachableError) as error:
             raise _tenant_failure(error, here) from None
         finally:

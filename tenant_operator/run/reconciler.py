@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reconciles one VirtualCluster: observes, plans, has the steps carried out, and writes the status."""
 
+import asyncio
 from collections.abc import Iterable
 
 import msgspec
@@ -13,7 +14,7 @@ from tenant_operator.core.observed import Failed, Observed, ProbeResult
 from tenant_operator.core.plan import Settings, TenantPlan
 from tenant_operator.core.rollouts import LONGEST_S
 from tenant_operator.core.status import status_after, status_patch
-from tenant_operator.core.steps import SettleDefaults
+from tenant_operator.core.steps import is_in_tenant
 from tenant_operator.core.tenant import plan
 from tenant_operator.core.transitions import Transition, deleted, put_back, transitions
 from tenant_operator.edge.caches import SuperClusterCaches
@@ -53,6 +54,7 @@ class ReconcileState(msgspec.Struct):
     is_busy: bool = False
     counted: tuple[object, ...] = ()
     starts_at: float | None = None
+    in_tenant: asyncio.Timeout | None = None
 
 
 class Reconciler:
@@ -105,6 +107,10 @@ class Reconciler:
         uid = cluster.metadata.uid
         state = self.states.setdefault(uid, ReconcileState(uid, key))
         self._note_place(state)
+        if cluster.metadata.deletion_timestamp and state.in_tenant is not None:
+            # What is done there is to go, and its end waits for no answer.
+            state.in_tenant.reschedule(0.0)
+            state.in_tenant = None
         counted = _counted(cluster)
         if counted == state.counted:
             self._queue.add_behind_backoff(key)
@@ -215,19 +221,25 @@ class Reconciler:
     ) -> tuple[tuple[Failed, ...], dict[Ref, str], bool]:
         """As the executor does, and whether the steps in the tenant are left for later: its API server may be
         as slow as the tenant likes, and some workers are always free of all tenants. Probes are asked before
-        them, so that the next plan has answers however long the tenant takes."""
-        steps = made.steps
-        inside = next((at for at, step in enumerate(steps) if isinstance(step, SettleDefaults)), None)
-        failures, versions = await self._executor.carry_out(observed, steps[:inside])
+        them, so that the next plan has answers however long the tenant takes. What is done in the super
+        cluster waits for none of them."""
+        inside = [step for step in made.steps if is_in_tenant(step)]
+        outside = [step for step in made.steps if not is_in_tenant(step)]
+        failures, versions = await self._executor.carry_out(observed, outside)
         self._probes.ask(state.uid, state.key, made.probes, state.probes)
-        if inside is None or failures:
+        if not inside or failures:
             return failures, versions, False
         if self._in_tenants >= MAX_IN_TENANTS:
             return failures, versions, True
         self._in_tenants += 1
         try:
-            failures, more = await self._executor.carry_out(observed, steps[inside:])
+            async with asyncio.timeout(None) as state.in_tenant:
+                failures, more = await self._executor.carry_out(observed, inside)
+        except TimeoutError:
+            # It is being deleted: what these steps write is read anew.
+            return (), versions, True
         finally:
+            state.in_tenant = None
             self._in_tenants -= 1
         return failures, versions | more, False
 

@@ -23,7 +23,7 @@ from tenant_operator.core.live import LiveObject
 from tenant_operator.core.observed import ProbeResult
 from tenant_operator.core.plan import Settings
 from tenant_operator.core.probes import NODES_PODS, NodesProbe
-from tenant_operator.core.steps import Apply, SettleDefaults
+from tenant_operator.core.steps import Apply, is_in_tenant
 from tenant_operator.defaults.desired import builtin_files
 from tenant_operator.edge.builtin_manifests import builtin_manifests
 from tenant_operator.edge.executor import Executor
@@ -238,7 +238,7 @@ async def test_some_workers_are_free_of_all_tenants() -> None:
     class HeldExecutor:
         async def carry_out(self, _: Any, steps: Sequence[Any]) -> tuple[tuple[()], dict[Ref, str]]:
             carried_out.append(len(steps))
-            if any(isinstance(each, SettleDefaults) for each in steps):
+            if any(map(is_in_tenant, steps)):
                 await held.wait()
             return (), {}
 
@@ -261,6 +261,31 @@ async def test_some_workers_are_free_of_all_tenants() -> None:
     assert len(tasks) == 0
     place.clock.now += OTHERS_S
     assert await place.queue.take() == ACME
+
+
+async def test_a_deletion_waits_for_no_tenant() -> None:
+    """Its API server never answers."""
+    place, carried_out = ReconcilePlace(), []
+
+    class HeldExecutor:
+        async def carry_out(self, _: Any, steps: Sequence[Any]) -> tuple[tuple[()], dict[Ref, str]]:
+            carried_out.append([is_in_tenant(each) for each in steps])
+            if any(map(is_in_tenant, steps)):
+                await asyncio.Event().wait()
+            return (), {}
+
+    executor: Any = HeldExecutor()
+    settings = msgspec.structs.replace(worlds.SETTINGS, builtin=builtin_files(builtin_manifests()))
+    reconciler = place.of(executor, settings)
+    (state,) = reconciler.states.values()
+    state.probes |= {name: ProbeResult(is_ok=True, at=worlds.NOW) for name in ("syncer", "nodes", "served")}
+    task = Tasks("reconcilers").spawn(reconciler.reconcile(ACME), "worker")
+    for _ in range(8):
+        await asyncio.sleep(0)
+    assert (carried_out, task.done()) == ([[], [True]], False)
+    place.world.cluster["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    reconciler.note_cluster(ACME)
+    assert await task is False
 
 
 async def test_place_that_is_not_written_is_free_again() -> None:
