@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from tenancy import keys
 from tenant_operator.core import credentials, databases, rollouts, starts
 from tenant_operator.core.conditions import ConditionType, Finding, fails
 from tenant_operator.core.observed import Observed
@@ -154,12 +155,22 @@ def stages(
         builder.findings.append(fails(ConditionType.UP_TO_DATE, "NotExposed", message))
     made = credentials.settle(builder, observed, control_plane, addresses, reached, settings, requests, files)
     builder.rotations, builder.rotated = made.rotations, made.rotated
+    _end_revocations(builder, requests)
     has_store = databases.settle(builder, observed, control_plane, inputs)
     is_complete = has_store and made.has_all and is_known
     if is_complete and starts.may_start(builder, observed, control_plane, settings):
         is_through = _roll_out(builder, observed, control_plane, settings, rest)
         builder.has_applied_all = is_through and not builder.steps
     return made.finding(observed.now_s)
+
+
+def _end_revocations(builder: PlanBuilder, requests: Requests) -> None:
+    """Remove annotations by which a person ended a former key, where no rotation waits: a later one may have
+    the same token, as one by age has that of the last request. They go before that begins."""
+    under_way = {each.what for each in builder.rotations or ()}
+    if left := sorted(requests.revoked.keys() - under_way):
+        annotations = {f"{keys.REVOKE_PREFIX}{what}": None for what in left}
+        builder.steps.insert(0, PatchCluster({"metadata": {"annotations": annotations}}))
 
 
 def _files(manifests: Iterable[Object]) -> dict[str, str]:

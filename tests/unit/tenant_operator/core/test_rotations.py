@@ -337,6 +337,46 @@ def test_an_immutable_bundle_ends_no_rotation(is_revoked: bool, monkeypatch: pyt
     assert phase(world) == {}
 
 
+@pytest.mark.parametrize(
+    ("what", "again"),
+    # Keys without certificates do not get old.
+    [*((what, again) for what in keys.REVOCABLE for again in ("two", "one")), ("cluster-ca", "")],
+)
+@pytest.mark.parametrize("is_early", [False, True])
+def test_revocation_ends_no_later_rotation(what: str, again: str, *, is_early: bool) -> None:
+    """Whether a person asks for that one, with another value or the first one, or nobody: a key gets old.
+    `is_early`: it is written again when none is under way."""
+    world = served()
+    annotations = world.cluster["metadata"].setdefault("annotations", {})
+    revocation = f"{keys.REVOKE_PREFIX}{what}"
+    request(world, what)
+    world.run()
+    annotations[revocation] = "one"
+    world.run()
+    world.now_s += DAY
+    world.run()
+    world.run()
+    assert phase(world) == {}
+    annotations = world.cluster["metadata"]["annotations"]
+    assert revocation not in annotations
+    if again == "one":
+        request(world, what, "between")
+        finish(world)
+    if is_early:
+        world.cluster["metadata"]["annotations"][revocation] = again or "one"
+    if again:
+        request(world, what, again)
+    for _ in range(80):
+        if phase(world).get(what) == "Reissued":
+            break
+        world.now_s += 0.0 if again else 60 * DAY
+        world.run()
+    world.now_s += DAY - 60
+    world.run()
+    assert phase(world)[what] == "Reissued"
+    assert revocation not in world.cluster["metadata"]["annotations"]
+
+
 def test_a_syncer_that_works_by_the_former_is_waited_for() -> None:
     world = served()
     world.is_synced = False
