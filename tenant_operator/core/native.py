@@ -155,7 +155,7 @@ def stages(
         builder.findings.append(fails(ConditionType.UP_TO_DATE, "NotExposed", message))
     made = credentials.settle(builder, observed, control_plane, addresses, reached, settings, requests, files)
     builder.rotations, builder.rotated = made.rotations, made.rotated
-    _end_revocations(builder, requests)
+    _remove_revoked(builder, requests)
     has_store = databases.settle(builder, observed, control_plane, inputs)
     is_complete = has_store and made.has_all and is_known
     if is_complete and starts.may_start(builder, observed, control_plane, settings):
@@ -164,7 +164,7 @@ def stages(
     return made.finding(observed.now_s)
 
 
-def _end_revocations(builder: PlanBuilder, requests: Requests) -> None:
+def _remove_revoked(builder: PlanBuilder, requests: Requests) -> None:
     """Remove annotations by which a person ended a former key, where no rotation waits: a later one may have
     the same token, as one by age has that of the last request. They go before that begins."""
     under_way = {each.what for each in builder.rotations or ()}

@@ -216,7 +216,7 @@ def asked_of(plan: RotationPlan, fault: str) -> tuple[Consumer, ...]:
     ],
 )
 def test_plan_that_does_not_ask_is_caught(what: str, fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def is_early(seed: int) -> bool:
+    def runs_too_early(seed: int) -> bool:
         consumers = DisagreeingConsumers(what, seed)
         monkeypatch.setitem(PLANS, what, msgspec.structs.replace(consumers.plan, **FAULTS[fault]))
         try:
@@ -227,4 +227,4 @@ def test_plan_that_does_not_ask_is_caught(what: str, fault: str, monkeypatch: py
             monkeypatch.undo()
         return False
 
-    assert any(is_early(seed) for seed in range(10))
+    assert any(runs_too_early(seed) for seed in range(10))
