@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from tenancy import keys
-from tenant_operator.core import rotations, served
+from tenant_operator.core import known_keys, rotations, served
 from tenant_operator.core.conditions import ConditionStatus, ConditionType, Finding
 from tenant_operator.core.live import LiveObject
 from tenant_operator.core.observed import Observed
@@ -101,6 +101,7 @@ def settle(
         },
         requests.revoked,
         rotations.SUPPORTED,
+        known_keys.spent_tokens(observed),
     )
     plan = plan_pki(inputs)
     rotating = {each.what for each in plan.steps if isinstance(each, RotateSecret)}

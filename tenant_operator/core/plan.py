@@ -11,6 +11,7 @@ from tenant_operator.core.steps import OperatorStep
 from tenant_operator.defaults.desired import ManifestFile
 from tenant_operator.model.virtual_cluster import (
     BackupStatus,
+    KeyStatus,
     RestoreStatus,
     RotationStatus,
     SleepStatus,
@@ -61,6 +62,7 @@ class TenantPlan(msgspec.Struct, frozen=True):
     backups: tuple[BackupStatus, ...] | None = None
     rotations: tuple[RotationStatus, ...] | None = None
     rotated: dict[str, str] | None = None
+    keys: tuple[KeyStatus, ...] | None = None
     restore: RestoreStatus | None = None
     nodes_authority: str | None = None
     takes_place: bool = False

@@ -46,6 +46,7 @@ def status_after(observed: Observed, plan: TenantPlan, failures: tuple[Failed, .
         rotations=before.rotations if plan.rotations is None else list(plan.rotations),
         rotated=before.rotated if plan.rotated is None else plan.rotated,
         nodes_authority=before.nodes_authority if plan.nodes_authority is None else plan.nodes_authority,
+        keys=before.keys if plan.keys is None else list(plan.keys),
         upgrade=before.upgrade if plan.upgrade is None else plan.upgrade,
         kubernetes_version=(
             before.kubernetes_version if plan.kubernetes_version is None else plan.kubernetes_version

@@ -14,6 +14,7 @@ from tenant_operator.core import (
     credentials,
     defaults,
     kept_versions,
+    known_keys,
     native,
     restores,
     rollouts,
@@ -112,7 +113,8 @@ def plan(observed: Observed, settings: Settings) -> TenantPlan:
         resolved,
         has_version=cluster.status.cluster_version != "",
     )
-    made = restores.with_restore(msgspec.structs.replace(made, backups=saved), restoring)
+    known = known_keys.key_statuses(observed, control_plane, asked.rotations)
+    made = restores.with_restore(msgspec.structs.replace(made, backups=saved, keys=known), restoring)
     made = _with_rollout(made, builder)
     return _with_sleep(_with_findings(made, builder.findings), rest, asked.problems)
 

@@ -99,6 +99,17 @@ class RotationStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults=
     waits_for: str = ""
 
 
+class KeyStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """What is known of a Secret with keys, for the time when it is lost: `tokens` are those of the requests
+    to rotate it that were made while it was there. No key can be found by its digest."""
+
+    secret: str
+    digest: str = ""
+    key_ids: str = ""
+    phase: str = ""
+    tokens: list[str] = []
+
+
 class BackupStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     name: str
     at: str = ""
@@ -143,6 +154,7 @@ class VirtualClusterStatus(msgspec.Struct, frozen=True, rename="camel", omit_def
     rotations: list[RotationStatus] = []
     rotated: dict[str, str] = {}
     """By what, the token of the last request that is complete."""
+    keys: list[KeyStatus] = []
     backups: list[BackupStatus] = []
     restore: RestoreStatus | None = None
 

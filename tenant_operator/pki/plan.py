@@ -6,7 +6,7 @@ Nothing is remembered between two plans: what was begun stands in annotations of
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -89,7 +89,8 @@ class PkiInputs(msgspec.Struct, frozen=True):
     `secrets` are the Secrets that exist. `bundle` is what kubeconfigs trust (PEM). `requests` are the values
     of the annotations `vcnode.io/rotate-<what>`, by what; `asked` what consumers answered, and `revoked` the
     values of `vcnode.io/revoke-<what>`, likewise. `held_s`: how long is valid what a key signed for those who
-    cannot be asked. What is not `rotatable` is made, and begins no rotation.
+    cannot be asked. What is not `rotatable` is made, and begins no rotation. `spent` are tokens of requests,
+    by the name of the Secret that was there.
     """
 
     namespace: str
@@ -103,6 +104,7 @@ class PkiInputs(msgspec.Struct, frozen=True):
     held_s: Mapping[str, float]
     revoked: Mapping[str, str] = {}
     rotatable: frozenset[str] = frozenset(PLANS)
+    spent: Mapping[str, Collection[str]] = {}
 
 
 def plan_pki(inputs: PkiInputs) -> PkiPlan:
@@ -141,7 +143,8 @@ class _Builder:
             secret, request = inputs.secrets.get(ref), inputs.requests.get(spec.secret, "")
             signed = [leaf.ref for leaf in inputs.leaves if leaf.authority == spec.secret]
             existing = [each for each in signed if each in inputs.secrets]
-            problem = renewal.authority_problem(ref, secret, existing, inputs.now_s, request)
+            spent = inputs.spent.get(spec.secret, ())
+            problem = renewal.authority_problem(ref, secret, existing, inputs.now_s, request, spent)
             if problem is not None:
                 self.problems.append(problem)
                 continue
@@ -162,7 +165,8 @@ class _Builder:
         for name, what in KEY_SECRETS.items():
             ref = Ref("Secret", inputs.namespace, name)
             secret, request = inputs.secrets.get(ref), inputs.requests.get(what, "")
-            problem = renewal.keys_problem(ref, what, secret, request, is_provisioned=is_provisioned)
+            spent = inputs.spent.get(name, ())
+            problem = renewal.keys_problem(ref, what, secret, request, spent, is_provisioned=is_provisioned)
             if problem is not None:
                 self.problems.append(problem)
                 continue

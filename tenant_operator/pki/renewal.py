@@ -9,7 +9,7 @@ never replaced so: what trusts it would refuse all that the next one signs.
 import datetime as dt
 import enum
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 
@@ -126,17 +126,20 @@ def due_at(leaf: CertificateFacts, authority: CertificateFacts | None = None) ->
 
 
 def authority_problem(
-    ref: Ref, secret: SecretFacts | None, signed: Iterable[Ref], now: float, request: str = ""
+    ref: Ref,
+    secret: SecretFacts | None,
+    signed: Iterable[Ref],
+    now: float,
+    request: str = "",
+    spent: Collection[str] = (),
 ) -> AuthorityProblem | None:
     """Why this authority is neither made nor used. None: it is made if it is missing, else it signs.
 
     `signed` are Secrets with certificates of it. `request` is the token of the last request to rotate it: by
-    that a person says that the authority may be replaced.
+    that a person says that the authority may be replaced, if it is none of those that
+    were `spent`, as they were made while it was there.
     """
-    is_requested = bool(request) and (
-        secret is None or request != secret.annotations.get(keys.ROTATION_TOKEN)
-    )
-    if is_requested:
+    if _is_permission(secret, request, spent):
         return None
     annotation = f"{keys.ROTATE_PREFIX}{ref.name}=<any new value>"
     remedy = f"Restore it from a backup, or annotate the VirtualCluster {annotation}"
@@ -155,7 +158,7 @@ def authority_problem(
             AuthorityReason.CHANGED,
             f"{ref} is not as vc-operator wrote it, and signs nothing. {remedy} to replace it.",
         )
-    if now >= own.not_after:
+    if now >= own.not_after and not _is_permission(secret, request, ()):
         return AuthorityProblem(
             AuthorityReason.EXPIRED, f"{ref} expired at {_text(own.not_after)}. {remedy} to replace it."
         )
@@ -163,11 +166,16 @@ def authority_problem(
 
 
 def keys_problem(
-    ref: Ref, what: str, secret: SecretFacts | None, request: str, *, is_provisioned: bool
+    ref: Ref,
+    what: str,
+    secret: SecretFacts | None,
+    request: str,
+    spent: Collection[str] = (),
+    *,
+    is_provisioned: bool,
 ) -> AuthorityProblem | None:
     """The same for keys without a certificate. `is_provisioned`: they may have been used already."""
-    last = "" if secret is None else secret.annotations.get(keys.ROTATION_TOKEN, "")
-    if request and request != last:
+    if _is_permission(secret, request, spent):
         return None
     remedy = (
         f"Restore it from a backup, or annotate the VirtualCluster {keys.ROTATE_PREFIX}{what}=<any new value>"
@@ -186,6 +194,13 @@ def keys_problem(
             f"{ref} is not as vc-operator wrote it. {remedy} to replace it: {lost}.",
         )
     return None
+
+
+def _is_permission(secret: SecretFacts | None, request: str, spent: Collection[str]) -> bool:
+    """Whether a request is one for this Secret as it is. The annotation of one that was served stays, and the
+    Secret is lost with its annotations."""
+    last = "" if secret is None else secret.annotations.get(keys.ROTATION_TOKEN, "")
+    return request not in ("", last) and request not in spent
 
 
 def certificates_condition(
