@@ -2,7 +2,9 @@
 """Which super namespaces belong to a VirtualCluster that is gone. Pure.
 
 A super namespace names its VirtualCluster by namespace, name and UID. It is an orphan when none has that UID.
-A VirtualCluster keeps its namespaces whatever its phase, and so does one that cannot be decoded.
+A VirtualCluster keeps its namespaces whatever its phase, and so does one that cannot be decoded. One that was
+restored from a backup, or made again, has another UID: it is another tenant, and sees nothing of the first.
+What the first has had stays beside it all the same, unless its deletion was seen: its data is there alone.
 
 That a VirtualCluster is gone is *confirmed* if a watch of this process saw its deletion. Else a list merely
 lacks it, as one of an empty backup lacks them all. `tenancy.removals` judges that: a list that lacks all
@@ -59,10 +61,12 @@ class KnownClusters(msgspec.Struct, frozen=True):
 
 
 class Orphans(msgspec.Struct, frozen=True):
-    """`removable` may be deleted now, `held` wait; the distrust that goes on or begins."""
+    """`removable` may be deleted now, `held` wait; of these, `former` are of a VirtualCluster whose name
+    another one has now; the distrust that goes on or begins."""
 
     removable: tuple[OwnedNamespace, ...] = ()
     held: tuple[OwnedNamespace, ...] = ()
+    former: tuple[OwnedNamespace, ...] = ()
     distrust: Distrust | None = None
 
 
@@ -120,22 +124,30 @@ def evaluate(
     # A UID is never used again, so one that is there was not deleted.
     deleted = frozenset(confirmed) - present
     judged = removals.evaluate(frozenset(owners), present, deleted, before, now_s)
-    removable, held = list[OwnedNamespace](), list[OwnedNamespace]()
+    removable, held, former = list[OwnedNamespace](), list[OwnedNamespace](), list[OwnedNamespace]()
     for count, each in enumerate(namespaces, 1):
         uid = each.cluster.uid
         if uid not in present:
-            is_gone_for_sure = uid in deleted or not (needs_confirmation or uid in judged.retained)
+            has_other = each.cluster.where in known.uids
+            is_gone_for_sure = uid in deleted or not (
+                needs_confirmation or has_other or uid in judged.retained
+            )
             (removable if is_gone_for_sure and not is_first_patrol else held).append(each)
+            if has_other and uid not in deleted:
+                former.append(each)
         if count % _STEP == 0:
             yield
-    return Orphans(tuple(removable), tuple(held), judged.distrust)
+    return Orphans(tuple(removable), tuple(held), tuple(former), judged.distrust)
 
 
-def is_gone(cluster: ClusterRef, code: int, message: str, found: Object | None) -> bool:
-    """Whether a read of the VirtualCluster shows that it is gone: another is there, or none of this name.
+def is_gone(
+    cluster: ClusterRef, code: int, message: str, found: Object | None, *, is_confirmed: bool
+) -> bool:
+    """Whether a read of the VirtualCluster shows that it is gone: none of this name is there, or, after a
+    deletion that is confirmed, another one.
 
     A server that does not know VirtualClusters answers 404 as well, without the name.
     """
     if found is not None:
-        return bool(uid_of(found)) and uid_of(found) != cluster.uid
+        return is_confirmed and bool(uid_of(found)) and uid_of(found) != cluster.uid
     return code == 404 and f'"{cluster.name}" not found' in message

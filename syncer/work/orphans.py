@@ -127,12 +127,20 @@ class OrphanCollector:
                 count=len(found.held),
                 is_distrusted=found.distrust is not None,
             )
+        if found.former and found.former != before.former:
+            _log.warning(
+                "super namespaces of a VirtualCluster are kept, as another one has its name: restore what "
+                "you need of them into that one, and delete them by hand",
+                namespaces=", ".join(each.name for each in found.former[:_MAX_SHOWN]),
+                count=len(found.former),
+            )
         gone: dict[ClusterRef, bool] = {}
         own = await in_steps(self._served(found.removable))
         deleted = 0
         for each in own[:MAX_DELETED]:
             if each.cluster not in gone:
-                gone[each.cluster] = await self._is_gone(each.cluster)
+                is_confirmed = each.cluster.uid in self._source.deleted_uids
+                gone[each.cluster] = await self._is_gone(each.cluster, is_confirmed=is_confirmed)
             if gone[each.cluster] and await self._delete(each):
                 deleted += 1
         if confirmed := self._source.deleted_uids:
@@ -163,12 +171,14 @@ class OrphanCollector:
                 yield
         return found
 
-    async def _is_gone(self, cluster: ClusterRef) -> bool:
+    async def _is_gone(self, cluster: ClusterRef, *, is_confirmed: bool) -> bool:
         try:
             body = await self._meta.request("GET", VIRTUAL_CLUSTERS.path(*cluster.where), {})
-            return is_gone(cluster, 200, "", deep_json.decode(_OBJECT, body))
+            found = deep_json.decode(_OBJECT, body)
+            return is_gone(cluster, 200, "", found, is_confirmed=is_confirmed)
         except ApiError as error:
-            return is_gone(cluster, error.status.code, error.status.message, None)
+            status = error.status
+            return is_gone(cluster, status.code, status.message, None, is_confirmed=is_confirmed)
         except (UnreachableError, msgspec.DecodeError):
             return False
 

@@ -104,8 +104,10 @@ def known(*tenants: str, undecodable: tuple[str, ...] = (), **others: str) -> Kn
         (known("a", "b", "c"), ("d",), "d", ""),
         # One that a list lacks, of four: as upstream.
         (known("a", "b", "c"), (), "d", ""),
-        # Another UID under the same name.
-        (known("a", "b", "c", d="u-new"), (), "d", ""),
+        # Another UID under the same name: restored, or made again. A deletion that was reported is one.
+        (known("a", "b", "c", d="u-new"), (), "", "d"),
+        (known("a", "b", "c", d="u-new"), ("d",), "d", ""),
+        (known("a", "b", d="u-new"), (), "c", "d"),
         # It exists, though it cannot be decoded.
         (known("a", "b", "c", undecodable=("d",)), (), "", ""),
         (known("a", "b", "c", undecodable=("d",)), ("d",), "", ""),
@@ -233,6 +235,29 @@ def test_a_tenant_that_exists_keeps_its_namespaces(
         assert removable <= reported
 
 
+@given(TENANTS, TENANTS, TENANTS)
+def test_a_name_that_another_has_keeps_what_was(
+    have: frozenset[str], again: frozenset[str], reported: frozenset[str]
+) -> None:
+    """After a restore of VirtualClusters each has another UID. It is not given what the first one had."""
+    found = finish(
+        evaluate(
+            owned(*sorted(have)),
+            KnownClusters({("t", each): f"new-{each}" for each in again}),
+            [f"u-{each}" for each in reported],
+            None,
+            1.0,
+            is_first_patrol=False,
+            needs_confirmation=False,
+        )
+    )
+    former = {each.key for each in found.former}
+    assert former == have & again - reported
+    assert former <= {each.key for each in found.held}
+    assert not former & {each.key for each in found.removable}
+
+
+@pytest.mark.parametrize("is_confirmed", [False, True])
 @pytest.mark.parametrize(
     ("code", "message", "uid", "expected"),
     [
@@ -245,6 +270,11 @@ def test_a_tenant_that_exists_keeps_its_namespaces(
         (503, "", None, False),
     ],
 )
-def test_the_last_look_before_a_deletion(code: int, message: str, uid: str | None, expected: bool) -> None:
+def test_the_last_look_before_a_deletion(
+    code: int, message: str, uid: str | None, expected: bool, is_confirmed: bool
+) -> None:
     found = None if uid is None else {"metadata": {"uid": uid}}
-    assert is_gone(ClusterRef("tenants", "acme", "u1"), code, message, found) is expected
+    cluster = ClusterRef("tenants", "acme", "u1")
+    # Another one of its name may be the same one restored, unless its deletion was seen.
+    expected = expected and (is_confirmed or uid is None)
+    assert is_gone(cluster, code, message, found, is_confirmed=is_confirmed) is expected
