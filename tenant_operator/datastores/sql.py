@@ -10,6 +10,20 @@ import msgspec
 _MAX_IDENTIFIER = 63
 # PostgreSQL's errors by their codes (Appendix A of its manual).
 _OBJECT_EXISTS, _DATABASE_EXISTS, _NO_DATABASE = "42710", "42P04", "3D000"
+_NO_ROLE, _IN_USE = "42704", "2BP01"
+_NOT_CLOSED = (_NO_DATABASE, "42501")
+_SERVER_DATABASES = ("postgres", "template1")
+# A prepared transaction holds its database until somebody connects there to end it.
+_REFUSE_OPEN = """DO $$ DECLARE open text; BEGIN
+SELECT string_agg(datname, ', ') INTO open FROM pg_database WHERE datname IN ('postgres', 'template1')
+AND datallowconn AND has_database_privilege('public', oid, 'CONNECT');
+IF open IS NOT NULL THEN
+RAISE EXCEPTION 'PUBLIC may connect to %: as its owner, REVOKE ALL ON DATABASE % FROM PUBLIC', open, open;
+END IF;
+IF current_setting('max_prepared_transactions') <> '0' THEN
+RAISE EXCEPTION 'max_prepared_transactions is not 0, by which a tenant keeps its database: set it to 0';
+END IF;
+END $$"""
 
 
 class Statement(msgspec.Struct, frozen=True):
@@ -47,27 +61,38 @@ def creation(name: str, connections: int, verifier: str) -> tuple[Statement, ...
     """
     role = quoted_identifier(name)
     return (
+        # By default each role may connect to these. Who does not own them gets a warning or an error.
+        *(Statement(f"REVOKE ALL ON DATABASE {each} FROM PUBLIC", _NOT_CLOSED) for each in _SERVER_DATABASES),
+        Statement(_REFUSE_OPEN),
         Statement(f"CREATE ROLE {role}", (_OBJECT_EXISTS,)),
+        # What only a superuser may name, no new role has: SUPERUSER, REPLICATION and BYPASSRLS.
         Statement(
-            f"ALTER ROLE {role} LOGIN NOSUPERUSER NOCREATEDB NOCREATEROLE NOREPLICATION NOBYPASSRLS "
+            f"ALTER ROLE {role} LOGIN NOCREATEDB NOCREATEROLE "
             f"CONNECTION LIMIT {connections} PASSWORD {_literal(verifier)}"
         ),
         # An administrator that is no superuser makes databases of roles alone that it is a member of.
         Statement(f"GRANT {role} TO CURRENT_USER"),
-        Statement(f"CREATE DATABASE {role} OWNER {role}", (_DATABASE_EXISTS,)),
-        Statement(f"REVOKE ALL ON DATABASE {role} FROM PUBLIC"),
-        # By default each role may connect to these.
-        *(
-            Statement(f"REVOKE ALL ON DATABASE {each} FROM PUBLIC", (_NO_DATABASE,))
-            for each in ("postgres", "template1")
+        # Nobody connects before PUBLIC has lost the right. A client of template1 would stop the copy, and
+        # nobody is one of template0.
+        Statement(
+            f"CREATE DATABASE {role} OWNER {role} TEMPLATE template0 ALLOW_CONNECTIONS false",
+            (_DATABASE_EXISTS,),
         ),
+        Statement(f"REVOKE ALL ON DATABASE {role} FROM PUBLIC"),
+        Statement(f"ALTER DATABASE {role} ALLOW_CONNECTIONS true"),
     )
 
 
 def removal(name: str) -> tuple[Statement, ...]:
-    """The database with all that it has, though clients are connected, and the role."""
+    """The database with all that it has, though clients are connected, and the role, whatever the role has
+    done to them."""
     role = quoted_identifier(name)
     return (
+        Statement(f"ALTER ROLE {role} NOLOGIN", (_NO_ROLE,)),
+        Statement(f"ALTER DATABASE {role} IS_TEMPLATE false", (_NO_DATABASE,)),
         Statement(f"DROP DATABASE IF EXISTS {role} WITH (FORCE)"),
-        Statement(f"DROP ROLE IF EXISTS {role}"),
+        # Of rights that other tenants gave it those on their databases end here, and those within them do
+        # not: then the role stays, which can do nothing, and whose name nobody gets again.
+        Statement(f"DROP OWNED BY {role}", (_NO_ROLE,)),
+        Statement(f"DROP ROLE IF EXISTS {role}", (_IN_USE,)),
     )

@@ -42,7 +42,11 @@ class PostgresqlServer:
 
     def ask(self, statement: str) -> list[str]:
         """What a query answers, a row a line, as the administrator."""
-        return _psql(self.network, self.directory, self.password, statement).split()
+        return self.ask_as(USER, self.password, "postgres", statement)
+
+    def ask_as(self, user: str, password: str, database: str, statement: str) -> list[str]:
+        """What a query of a user answers, a row a line. Raises RingError."""
+        return _psql(self, user, password, database, statement).split()
 
     def is_ready(self) -> bool:
         try:
@@ -112,19 +116,19 @@ def started(network: NetworkNamespace, log: Path) -> Iterator[PostgresqlServer]:
         shutil.rmtree(directory, ignore_errors=True)
 
 
-def _psql(network: NetworkNamespace, directory: Path, password: str, statement: str) -> str:
+def _psql(server: PostgresqlServer, user: str, password: str, database: str, statement: str) -> str:
     environment = {
         "PGPASSWORD": password,
         "PGSSLMODE": "verify-full",
-        "PGSSLROOTCERT": directory / "ca.crt",
+        "PGSSLROOTCERT": server.directory / "ca.crt",
         "PGCONNECT_TIMEOUT": 5,
     }
     return run(
         [
-            *network.enter,
+            *server.network.enter,
             *("env", *(f"{name}={value}" for name, value in environment.items())),
-            *("psql", f"--host={network.address}", f"--username={USER}", "--dbname=postgres"),
-            *("--tuples-only", "--no-align", f"--command={statement}"),
+            *("psql", f"--host={server.network.address}", f"--username={user}", f"--dbname={database}"),
+            *("--quiet", "--tuples-only", "--no-align", f"--command={statement}"),
         ]
     ).decode()
 

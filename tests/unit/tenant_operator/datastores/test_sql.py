@@ -10,24 +10,34 @@ NAME = "t_0b1c2d3e70b040019000000000000001"
 
 
 def test_creation() -> None:
-    assert sql.creation(NAME, 20, "SCRAM-SHA-256$4096:c2FsdA==$a:b") == (
+    found = sql.creation(NAME, 20, "SCRAM-SHA-256$4096:c2FsdA==$a:b")
+    assert found[:2] + found[3:] == (
+        Statement("REVOKE ALL ON DATABASE postgres FROM PUBLIC", ("3D000", "42501")),
+        Statement("REVOKE ALL ON DATABASE template1 FROM PUBLIC", ("3D000", "42501")),
         Statement(f'CREATE ROLE "{NAME}"', ("42710",)),
         Statement(
-            f'ALTER ROLE "{NAME}" LOGIN NOSUPERUSER NOCREATEDB NOCREATEROLE NOREPLICATION NOBYPASSRLS '
+            f'ALTER ROLE "{NAME}" LOGIN NOCREATEDB NOCREATEROLE '
             "CONNECTION LIMIT 20 PASSWORD 'SCRAM-SHA-256$4096:c2FsdA==$a:b'"
         ),
         Statement(f'GRANT "{NAME}" TO CURRENT_USER'),
-        Statement(f'CREATE DATABASE "{NAME}" OWNER "{NAME}"', ("42P04",)),
+        Statement(
+            f'CREATE DATABASE "{NAME}" OWNER "{NAME}" TEMPLATE template0 ALLOW_CONNECTIONS false', ("42P04",)
+        ),
         Statement(f'REVOKE ALL ON DATABASE "{NAME}" FROM PUBLIC'),
-        Statement("REVOKE ALL ON DATABASE postgres FROM PUBLIC", ("3D000",)),
-        Statement("REVOKE ALL ON DATABASE template1 FROM PUBLIC", ("3D000",)),
+        Statement(f'ALTER DATABASE "{NAME}" ALLOW_CONNECTIONS true'),
     )
+    # Before the role is there.
+    assert found[2].text.startswith("DO $$ DECLARE open text;")
+    assert found[2].accepted == ()
 
 
 def test_removal() -> None:
     assert sql.removal(NAME) == (
+        Statement(f'ALTER ROLE "{NAME}" NOLOGIN', ("42704",)),
+        Statement(f'ALTER DATABASE "{NAME}" IS_TEMPLATE false', ("3D000",)),
         Statement(f'DROP DATABASE IF EXISTS "{NAME}" WITH (FORCE)'),
-        Statement(f'DROP ROLE IF EXISTS "{NAME}"'),
+        Statement(f'DROP OWNED BY "{NAME}"', ("42704",)),
+        Statement(f'DROP ROLE IF EXISTS "{NAME}"', ("2BP01",)),
     )
 
 
@@ -57,7 +67,7 @@ def test_what_would_be_cut_is_no_identifier(name: str) -> None:
 
 
 def test_literals_are_quoted() -> None:
-    assert sql.creation("a", 1, "it's")[1].text.endswith(" PASSWORD 'it''s'")
+    assert sql.creation("a", 1, "it's")[4].text.endswith(" PASSWORD 'it''s'")
 
 
 @pytest.mark.parametrize("text", ["a\\b", "a\0b"])

@@ -87,7 +87,7 @@ async def test_the_tenant_has_a_credential_of_its_own() -> None:
         "vcnode.io/database": f"vcnode-system postgresql {NAME}",
         "vcnode.io/database-connections": "20",
     }
-    verifier = world.ran[1].text.split("PASSWORD '")[1].rstrip("'")
+    verifier = world.ran[4].text.split("PASSWORD '")[1].rstrip("'")
     assert verifier.startswith("SCRAM-SHA-256$4096:")
     assert tuple(world.ran) == sql.creation(NAME, 20, verifier)
     # Neither the tenant's password nor the administrator's is in what a server may log.
