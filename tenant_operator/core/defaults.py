@@ -24,6 +24,8 @@ from tenant_operator.model.objects import Ref
 from tenant_operator.pki.facts import data_digest
 
 FIRST_RETRY_S, LONGEST_RETRY_S = 1.0, 300.0
+# Of another list: it may be the cure.
+_NEXT_LIST_S = 60.0
 
 # Beside the objects of the list a pass reads a credential, and writes what it came to.
 _PASS_REQUESTS = 2
@@ -93,7 +95,8 @@ def settle(
     builder.look_again(max(due_at_s - observed.now_s, FIRST_RETRY_S))
     if is_settled:
         return _findings(desired.problems)
-    return _findings(record.problems if record.digest == desired.digest else desired.problems)
+    is_known = record.attempts > 0 or record.digest == desired.digest
+    return _findings(record.problems if is_known else desired.problems)
 
 
 def has_rights(observed: Observed, control_plane: ControlPlane, settings: Settings) -> bool:
@@ -133,10 +136,11 @@ def _inputs(observed: Observed, control_plane: ControlPlane, settings: Settings)
 
 
 def _due_at_s(record: PassRecord, desired: DesiredList) -> float:
-    """At once for another list; else later with each pass that did not end."""
-    if record.digest != desired.digest or record.attempts == 0:
+    """At once after a pass that ended; else later with each that did not."""
+    if record.attempts == 0:
         return 0.0
-    return record.at_s + backoff_s(record.attempts, first_s=FIRST_RETRY_S, longest_s=LONGEST_RETRY_S)
+    longest_s = LONGEST_RETRY_S if record.digest == desired.digest else _NEXT_LIST_S
+    return record.at_s + backoff_s(record.attempts, first_s=FIRST_RETRY_S, longest_s=longest_s)
 
 
 def _findings(problems: tuple[str, ...]) -> list[Finding]:

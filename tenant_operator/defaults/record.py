@@ -14,7 +14,8 @@ _MAX_PROBLEM = 1000
 
 
 class PassRecord(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """Of the list of this digest `attempts` passes did not end, the last one at `at_s` (since 1970)."""
+    """So many `attempts` did not end since a pass did, the last one at `at_s` (since 1970), of the list of
+    this digest."""
 
     digest: str = ""
     at_s: float = 0.0
@@ -25,12 +26,11 @@ class PassRecord(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
 def next_record(
     before: PassRecord, digest: str, at_s: float, problems: tuple[str, ...], *, is_done: bool
 ) -> PassRecord:
-    """The record after a pass."""
+    """The record after a pass. Another list is no fresh start: an owner could change it after each pass."""
     problems = tuple(one_line(each, _MAX_PROBLEM) for each in problems[:_MAX_PROBLEMS])
     if is_done:
         return PassRecord(digest, at_s, 0, problems)
-    attempts = before.attempts + 1 if before.digest == digest else 1
-    return PassRecord(digest, at_s, attempts, problems)
+    return PassRecord(digest, at_s, before.attempts + 1, problems)
 
 
 def write_record(record: PassRecord) -> str:

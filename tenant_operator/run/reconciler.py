@@ -28,13 +28,15 @@ from tenant_operator.model.virtual_cluster import VirtualCluster
 from tenant_operator.run.bounded_tenants import BoundedTenants
 from tenant_operator.run.probe_queue import ProbeQueue
 from tenant_operator.run.queue import ReconcileQueue
+from tenant_operator.run.tenant_slots import TenantSlots
 
 # A watch shows a write within milliseconds. Without its event the next plan is made all the same.
 OBSERVE_S = 5.0
-# Of the workers, so many may wait for API servers of tenants.
+# Of the workers, so many may wait for API servers of tenants, and of one namespace half of these.
 MAX_IN_TENANTS = 4
-# Another one looks by then whether one of them is free.
-OTHERS_S = 1.0
+MAX_OF_NAMESPACE = 2
+# Who waits for one of them is planned by then for all else.
+OTHERS_S = 5.0
 # After this time a control plane that is still not available counts no more as one that starts.
 LONGEST_START_S = 60.0
 
@@ -55,6 +57,7 @@ class ReconcileState(msgspec.Struct):
     counted: tuple[object, ...] = ()
     starts_at: float | None = None
     in_tenant: asyncio.Timeout | None = None
+    waits_for_slot: bool = False
 
 
 class Reconciler:
@@ -79,7 +82,7 @@ class Reconciler:
         self._queue = queue
         self._metrics = metrics
         self._outside = outside
-        self._in_tenants = 0
+        self.slots = TenantSlots(MAX_IN_TENANTS, MAX_OF_NAMESPACE, queue.add)
         self.rolling = BoundedTenants(settings.max_rolling, queue.add, outside.wall, LONGEST_S)
         self.starting = BoundedTenants(settings.max_starting, queue.add, outside.monotonic)
         self.states: dict[str, ReconcileState] = {}
@@ -125,6 +128,7 @@ class Reconciler:
             self.starting.forget(key, uid)
         if key not in self._caches.clusters.objects:
             self._queue.forget(key)
+            self.slots.give_back(key)
 
     def forget_all(self) -> None:
         """Another replica leads from now on: what is known of probes and writes gets old."""
@@ -135,6 +139,7 @@ class Reconciler:
             state.starts_at = None
         self.rolling.forget_all()
         self.starting.forget_all()
+        self.slots.forget_all()
 
     def use(self, settings: Settings) -> None:
         """Plan by these from now on."""
@@ -159,16 +164,19 @@ class Reconciler:
             self._queue.add_after(key, OBSERVE_S)
             return None
         state.is_busy = True
+        state.waits_for_slot = False
         try:
             return await self._reconcile(key, cluster, state)
         finally:
             state.is_busy = False
+            if not state.waits_for_slot:
+                self.slots.give_back(key)
             self.rolling.offer()
             self.starting.offer()
             if not state.unseen:
                 self._caches.pack(cluster)
 
-    async def _reconcile(self, key: Key, cluster: VirtualCluster, state: ReconcileState) -> bool:
+    async def _reconcile(self, key: Key, cluster: VirtualCluster, state: ReconcileState) -> bool | None:
         observed = self._observed(cluster, state)
         made = plan(observed, self._settings)
         state.waits_for = made.waits_for
@@ -200,7 +208,8 @@ class Reconciler:
             self._queue.add_after(key, OTHERS_S)
         elif made.check_again_s is not None and not has_failed:
             self._queue.add_after(key, made.check_again_s)
-        return has_failed
+        # What failed there has its backoff still.
+        return None if is_cut and not has_failed else has_failed
 
     def _note_start(self, state: ReconcileState, made: TenantPlan) -> None:
         """Whether its control plane starts now. One that does not come up holds its place for a while, and
@@ -229,9 +238,9 @@ class Reconciler:
         self._probes.ask(state.uid, state.key, made.probes, state.probes)
         if not inside or failures:
             return failures, versions, False
-        if self._in_tenants >= MAX_IN_TENANTS:
+        state.waits_for_slot = not self.slots.take(state.key)
+        if state.waits_for_slot:
             return failures, versions, True
-        self._in_tenants += 1
         try:
             async with asyncio.timeout(None) as state.in_tenant:
                 failures, more = await self._executor.carry_out(observed, inside)
@@ -240,7 +249,6 @@ class Reconciler:
             return (), versions, True
         finally:
             state.in_tenant = None
-            self._in_tenants -= 1
         return failures, versions | more, False
 
     def _observed(self, cluster: VirtualCluster, state: ReconcileState) -> Observed:

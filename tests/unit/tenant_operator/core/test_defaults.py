@@ -142,6 +142,26 @@ def test_what_is_refused_is_tried_again_later() -> None:
     assert up_to_date(world)[0] == "True"
 
 
+def test_another_list_is_no_fresh_start() -> None:
+    """Its owner changes the list each second, and its API server lets each pass run out of time."""
+    world = made(defaults=[{"configMap": "more"}])
+    world.pass_problems = (PROBLEM,)
+    began, tried = world.now_s, []
+    for second in range(200):
+        world.now_s = began + second
+        text = f"{{apiVersion: v1, kind: ConfigMap, metadata: {{name: a{second}}}}}"
+        world.defaults = {"more": config_map_files("more", {"a.yaml": text})}
+        tried += [second] * len(passes(world))
+        world.run()
+        assert PROBLEM in up_to_date(world)[2]
+    assert tried == [0, 1, 3, 7, 15, 31, 63, 123, 183]
+    # A list that can be applied is within a minute.
+    world.pass_problems = ()
+    world.now_s = began + 243
+    world.run()
+    assert up_to_date(world)[0] == "True"
+
+
 def test_an_inventory_that_was_lost_is_made_again() -> None:
     world = made()
     del world.objects[Ref("ConfigMap", key(world), names.DEFAULTS_INVENTORY)]

@@ -18,9 +18,9 @@ def test_another_text_is_an_empty_one(text: str | None) -> None:
     assert read_record(text) == PassRecord()
 
 
-def test_attempts_count_for_one_list() -> None:
+def test_attempts_count_until_a_pass_ends() -> None:
     assert next_record(BEFORE, "d1", 20.0, ("a",), is_done=False) == PassRecord("d1", 20.0, 4, ("a",))
-    assert next_record(BEFORE, "d2", 20.0, ("a",), is_done=False) == PassRecord("d2", 20.0, 1, ("a",))
+    assert next_record(BEFORE, "d2", 20.0, ("a",), is_done=False) == PassRecord("d2", 20.0, 4, ("a",))
     assert next_record(BEFORE, "d1", 20.0, ("a",), is_done=True) == PassRecord("d1", 20.0, 0, ("a",))
 
 

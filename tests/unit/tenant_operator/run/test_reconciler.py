@@ -35,7 +35,7 @@ from tenant_operator.model.objects import Object, Ref, ref_of
 from tenant_operator.model.virtual_cluster import VirtualCluster
 from tenant_operator.run.probe_queue import ProbeQueue
 from tenant_operator.run.queue import ReconcileQueue
-from tenant_operator.run.reconciler import LONGEST_START_S, MAX_IN_TENANTS, OTHERS_S, Reconciler
+from tenant_operator.run.reconciler import LONGEST_START_S, MAX_IN_TENANTS, Reconciler
 from tests.unit.fake_clock import FakeClock
 from tests.unit.tenant_operator.core import worlds
 from tests.unit.tenant_operator.core.kept_fields import kept
@@ -231,7 +231,7 @@ async def test_nodes_that_stay_silent_are_asked_ever_later() -> None:
 
 
 async def test_some_workers_are_free_of_all_tenants() -> None:
-    """More tenants than workers have an API server that never answers."""
+    """Who finds no slot waits for one without a worker."""
     place, held = ReconcilePlace(), asyncio.Event()
     carried_out: list[int] = []
 
@@ -247,20 +247,26 @@ async def test_some_workers_are_free_of_all_tenants() -> None:
     reconciler = place.of(executor, settings)
     (state,) = reconciler.states.values()
     state.probes |= {name: ProbeResult(is_ok=True, at=worlds.NOW) for name in ("syncer", "nodes", "served")}
-    tasks = Tasks("reconcilers")
-    for number in range(8):
-        tasks.spawn(reconciler.reconcile(ACME), f"worker {number}")
+    others = [(f"other-{number}", "acme") for number in range(MAX_IN_TENANTS)]
+    assert all(map(reconciler.slots.take, others))
+    assert await place.queue.take() == ACME
+    assert await reconciler.reconcile(ACME) is None
+    place.queue.done(ACME, has_failed=None)
+    assert carried_out == [0]
+    reconciler.slots.give_back(others[0])
+    # It has a slot, which nobody else gets.
+    assert not reconciler.slots.take(others[0])
+    assert await place.queue.take() == ACME
+    task = Tasks("reconcilers").spawn(reconciler.reconcile(ACME), "worker")
     for _ in range(8):
         await asyncio.sleep(0)
-    assert (len(tasks), sorted(carried_out)) == (MAX_IN_TENANTS, [0] * 8 + [1] * 4)
-    # Also those whose tenant hangs have answers meanwhile.
+    assert (task.done(), carried_out) == (False, [0, 0, 1])
+    # Also while its tenant hangs it has answers.
     assert {"syncer", "nodes"} <= reconciler.states[place.uid].probes.keys()
     held.set()
-    for _ in range(8):
-        await asyncio.sleep(0)
-    assert len(tasks) == 0
-    place.clock.now += OTHERS_S
-    assert await place.queue.take() == ACME
+    assert await task is False
+    place.queue.done(ACME, has_failed=False)
+    assert reconciler.slots.take(others[0])
 
 
 async def test_a_deletion_waits_for_no_tenant() -> None:
@@ -285,7 +291,7 @@ async def test_a_deletion_waits_for_no_tenant() -> None:
     assert (carried_out, task.done()) == ([[], [True]], False)
     place.world.cluster["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     reconciler.note_cluster(ACME)
-    assert await task is False
+    assert await task is None
 
 
 async def test_place_that_is_not_written_is_free_again() -> None:
