@@ -10,6 +10,7 @@ import msgspec
 
 from daemonkit.kube.client import ApiClient
 from daemonkit.kube.resources import ListMeta, NameOnly
+from tenant_operator.edge.pages import PageReader
 from tenant_operator.pki.rotation import ConsumerAnswer
 
 _KEY_SET = "/openid/v1/jwks"
@@ -22,9 +23,10 @@ _TOKEN_REQUEST = (
 _SECRETS = "/api/v1/secrets"
 _TOKEN_SECRETS = "type=kubernetes.io/service-account-token"  # noqa: S105 - a selector
 _PAGE = 100
-_MAX_PAGES = 20
+# A page counts as some of them: of pages of nothing there is an end, too.
+_MAX_SECRETS = 2000
+_PAGE_SECRETS = 20
 _MAX_ANSWER_BYTES = 1 << 20
-_MAX_PAGE_BYTES = 32 << 20
 
 
 class _KeyName(msgspec.Struct, frozen=True):
@@ -43,9 +45,13 @@ class _TokenRequest(msgspec.Struct, frozen=True):
     status: _TokenStatus
 
 
+class _TokenData(msgspec.Struct, frozen=True):
+    token: bytes = b""
+
+
 class _Secret(msgspec.Struct, frozen=True):
     metadata: NameOnly
-    data: dict[str, bytes] = {}
+    data: _TokenData = _TokenData()
 
 
 class _Secrets(msgspec.Struct, frozen=True):
@@ -68,17 +74,16 @@ async def answer(client: ApiClient) -> ConsumerAnswer:
 async def token_secrets(client: ApiClient) -> dict[str, ConsumerAnswer | None]:
     """Secrets of the tenant with a token that never ends, by their names. Raises as `answer`."""
     found: dict[str, ConsumerAnswer | None] = {}
-    token = ""
-    for _ in range(_MAX_PAGES):
-        params = {"fieldSelector": _TOKEN_SECRETS, "limit": str(_PAGE)}
-        params |= {"continue": token} if token else {}
-        body = await client.request("GET", _SECRETS, params, limit_bytes=_MAX_PAGE_BYTES)
-        page = msgspec.json.decode(body, type=_Secrets)
+    reader = PageReader(client, _SECRETS, {"fieldSelector": _TOKEN_SECRETS}, _PAGE)
+    token, left = "", _MAX_SECRETS
+    while left > 0:
+        page = msgspec.json.decode(await reader.read(token), type=_Secrets)
+        left -= max(len(page.items), _PAGE_SECRETS)
         for each in page.items:
-            text = each.data.get("token")
+            text = each.data.token.decode("ascii", "replace")
             if text:
                 name = f"{each.metadata.namespace}/{each.metadata.name}"
-                found[name] = ConsumerAnswer(uses=frozenset({_key_of(text.decode("ascii", "replace"))}))
+                found[name] = ConsumerAnswer(uses=frozenset({_key_of(text)}))
         token = page.metadata.continue_
         if not token:
             return found

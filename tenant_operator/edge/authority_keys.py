@@ -15,6 +15,7 @@ from daemonkit.kube.client import ApiClient
 from daemonkit.kube.resources import ListMeta, NameOnly
 from tenancy import x509
 from tenant_operator.edge.control_plane_pods import ComponentPod
+from tenant_operator.edge.pages import MAX_PAGE_BYTES, PageReader
 from tenant_operator.edge.write_gate import GatedClient
 from tenant_operator.model import names
 from tenant_operator.model.objects import Object
@@ -31,7 +32,6 @@ _ROOT_KEY = "ca.crt"
 _PAGE = 500
 # Of 100 000 namespaces, with 2 KB of each.
 _MAX_PAGES = 200
-_MAX_PAGE_BYTES = 16 << 20
 _MAX_BYTES = 256 << 20
 # kube-controller-manager writes a few certificates. What is longer is a tenant's own, and not parsed.
 _MAX_BUNDLE_BYTES = 64 << 10
@@ -143,14 +143,13 @@ async def root_certificates(
     expected = ConsumerAnswer(authority.trusted)
     others: dict[str, ConsumerAnswer | None] = {}
     texts = _RootTexts(authority)
+    reader = PageReader(client, _CONFIG_MAPS, {"fieldSelector": _ROOT_CERTIFICATES}, _PAGE)
     token, left_bytes = "", _MAX_BYTES
     for _ in range(_MAX_PAGES):
-        params = {"fieldSelector": _ROOT_CERTIFICATES, "limit": str(_PAGE)}
-        params |= {"continue": token} if token else {}
-        limit_bytes = min(_MAX_PAGE_BYTES, left_bytes)
-        body = await client.request("GET", _CONFIG_MAPS, params, limit_bytes=limit_bytes)
+        body = await reader.read(token, min(MAX_PAGE_BYTES, left_bytes))
         left_bytes -= len(body)
         page = msgspec.json.decode(body, type=_RootPage)
+        del body  # it is not held while the texts are parsed
         for each in page.items:
             answer = await texts.answer(each.data.get(_ROOT_KEY, ""))
             if answer != expected:

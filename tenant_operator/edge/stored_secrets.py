@@ -15,6 +15,7 @@ import msgspec
 from daemonkit.kube.client import ApiError, DeadlineError
 from daemonkit.kube.resources import SECRETS, ListMeta, Named, NameOnly
 from daemonkit.remedies import Cause
+from tenant_operator.edge.pages import PageReader
 from tenant_operator.edge.write_gate import GatedClient
 from tenant_operator.model.objects import OPERATOR
 
@@ -22,9 +23,8 @@ from tenant_operator.model.objects import OPERATOR
 MAX_SECRETS = 500
 # Of a step, as of a pass of the defaults.
 STEP_TIMEOUT_S = 60.0
-# Each may have a mebibyte, and a page is read whole.
+# Small ones, and a few that have a mebibyte: only their names are kept of a page.
 _PAGE = 20
-_MAX_PAGE_BYTES = 32 << 20
 _MAX_ANSWER_BYTES = 4 << 20
 # Between a token, which is base64, and the name of a Secret.
 _BEHIND = "|"
@@ -69,8 +69,9 @@ async def rewrite(client: GatedClient, progress: str) -> str:
 
 
 async def _rewrite(client: GatedClient, done: _Progress) -> None:
+    reader = PageReader(client, SECRETS.path(None), {}, _PAGE)
     for _ in range(MAX_SECRETS // _PAGE):
-        page = await _page(client, done.token)
+        page = await _page(reader, done.token)
         for each in page.items:
             name = f"{each.metadata.namespace}/{each.metadata.name}"
             if name > done.last:
@@ -81,15 +82,14 @@ async def _rewrite(client: GatedClient, done: _Progress) -> None:
             return
 
 
-async def _page(client: GatedClient, token: str) -> _StoredSecrets:
-    params = {"limit": str(_PAGE)} | ({"continue": token} if token else {})
+async def _page(reader: PageReader, token: str) -> _StoredSecrets:
     try:
-        body = await client.request("GET", SECRETS.path(None), params, limit_bytes=_MAX_PAGE_BYTES)
+        body = await reader.read(token)
     except ApiError as error:
         if error.status.code != 410 or not token:
             raise
         # The token has expired. From the beginning: what was rewritten costs a read.
-        return await _page(client, "")
+        return await _page(reader, "")
     return msgspec.json.decode(body, type=_StoredSecrets)
 
 

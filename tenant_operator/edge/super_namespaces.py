@@ -5,17 +5,15 @@ No label says whose one is, so all of the super cluster are listed. Tenants fill
 of them writes makes pages smaller, and does not end the list.
 """
 
-import asyncio
-
 import msgspec
 
-from daemonkit.kube.client import AnswerTooLargeError, ApiClient
+from daemonkit.kube.client import ApiClient
 from daemonkit.kube.resources import ListMeta, MetadataOnly
 from tenancy import keys
+from tenant_operator.edge.pages import PageReader
 
 # Of a page: of all of them it grows with the tenants.
 PAGE_TIMEOUT_S = 5.0
-MAX_PAGE_BYTES = 4 << 20
 MAX_PAGE_ITEMS = 512
 
 
@@ -30,19 +28,10 @@ async def namespaces_of(client: ApiClient, key: str, uid: str) -> dict[str, str]
     Raises ApiError, UnreachableError and TimeoutError.
     """
     found: dict[str, str] = {}
-    token, limit = "", MAX_PAGE_ITEMS
+    reader = PageReader(client, "/api/v1/namespaces", {}, MAX_PAGE_ITEMS, PAGE_TIMEOUT_S)
+    token = ""
     while True:
-        params = {"limit": str(limit)} | ({"continue": token} if token else {})
-        try:
-            async with asyncio.timeout(PAGE_TIMEOUT_S):
-                body = await client.request("GET", "/api/v1/namespaces", params, limit_bytes=MAX_PAGE_BYTES)
-        except AnswerTooLargeError:
-            # An object of etcd is smaller than a page.
-            if limit == 1:
-                raise
-            limit //= 2
-            continue
-        page = msgspec.json.decode(body, type=_NamespacePage)
+        page = msgspec.json.decode(await reader.read(token), type=_NamespacePage)
         for each in page.items:
             annotations = each.metadata.annotations
             is_its = (annotations.get(keys.CLUSTER), annotations.get(keys.VC_UID)) == (key, uid)
@@ -51,4 +40,3 @@ async def namespaces_of(client: ApiClient, key: str, uid: str) -> dict[str, str]
         token = page.metadata.continue_
         if not token:
             return found
-        limit = min(MAX_PAGE_ITEMS, limit * 2)

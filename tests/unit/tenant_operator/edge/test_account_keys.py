@@ -56,4 +56,4 @@ async def test_more_secrets_than_are_read_are_unknown() -> None:
     page = {"metadata": {"continue": "next"}, "items": []}
     client = FakeAnswers({"GET /api/v1/secrets": page})
     assert await account_keys.token_secrets(client) == {"more": None}  # type: ignore[arg-type]
-    assert len(client.requests) == 20
+    assert len(client.requests) == 100

@@ -10,10 +10,10 @@ import msgspec
 import pytest
 
 from daemonkit.kube.client import ApiError
+from daemonkit.kube.kubeconfig import Access
 from daemonkit.kube.resources import Status
 from tenant_operator.core.observed import Observed
 from tenant_operator.core.steps import AddEncryptionKeys, CopySecret
-from tenant_operator.edge import surroundings
 from tenant_operator.edge.executor import Executor
 from tenant_operator.edge.requests import SuperClusterWriter
 from tenant_operator.edge.write_gate import GatedClient
@@ -28,6 +28,10 @@ pytestmark = pytest.mark.asyncio
 CONFIG = Ref("Secret", "key", "encryption-config")
 COPY = Ref("Secret", "key", "encryption-config-backup-1")
 SECRETS = "/api/v1/namespaces/key/secrets"
+
+
+def open_nothing(access: Access) -> GatedClient:
+    raise AssertionError(access)
 
 
 class FakeSecrets:
@@ -61,8 +65,8 @@ class FakeSecrets:
             writer,
             OperatorMetrics(),
             lambda: 7.0,
-            lambda access: GatedClient(surroundings.open_tenant(access), lambda: True),
-            lambda access: GatedClient(surroundings.open_tenant(access), lambda: True),
+            open_nothing,
+            open_nothing,
         )
         cluster = msgspec.convert(virtual_cluster(), VirtualCluster)
         failures, _ = await executor.carry_out(Observed(cluster, {}, {}, 7.0), [step])

@@ -9,7 +9,8 @@ import pytest
 
 from daemonkit.kube.client import AnswerTooLargeError, ApiClient
 from tenancy import keys
-from tenant_operator.edge.super_namespaces import MAX_PAGE_BYTES, namespaces_of
+from tenant_operator.edge.pages import MAX_PAGE_BYTES
+from tenant_operator.edge.super_namespaces import namespaces_of
 from tenant_operator.model.objects import Object
 
 pytestmark = pytest.mark.asyncio
