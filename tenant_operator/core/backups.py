@@ -74,6 +74,23 @@ def credentials_of(control_plane: ControlPlane, inputs: ManifestInputs) -> list[
     return [CopySecret(source, target, control_plane.labels, is_optional=True)]
 
 
+def forget_credentials(builder: PlanBuilder, observed: Observed, control_plane: ControlPlane) -> None:
+    """Remove the copy behind the last Job that runs the program: it opens the backups of all tenants."""
+    ref = Ref("Secret", control_plane.key, names.BACKUP_CREDENTIALS)
+    live = observed.objects.get(ref)
+    if live is None or live.is_ending:
+        return
+    is_copied_now = any(isinstance(each, CopySecret) and each.target == ref for each in builder.steps)
+    if not is_copied_now and not any(map(_runs_program, observed.objects.items())):
+        builder.steps.append(Remove(ref, live.metadata.uid))
+
+
+def _runs_program(found: tuple[Ref, LiveObject]) -> bool:
+    ref, live = found
+    is_of_backups = ref.name.startswith((store_jobs.BACKUP_PREFIX, store_jobs.RESTORE_PREFIX))
+    return ref.kind == "Job" and is_of_backups and not _ended(live.value)
+
+
 def job_state(observed: Observed, live: LiveObject) -> JobState:
     """What a plan needs to know of a Job."""
     report = observed.probes.get("job-log")

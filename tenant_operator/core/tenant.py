@@ -105,6 +105,7 @@ def plan(observed: Observed, settings: Settings) -> TenantPlan:
     saved = backups.settle(
         builder, observed, control_plane, inputs, asked.backup, is_frozen=restoring.is_active
     )
+    backups.forget_credentials(builder, observed, control_plane)
     if not (is_asleep or restoring.is_active):
         store_space.settle(builder, observed, control_plane, inputs)
     made = _with_versions(

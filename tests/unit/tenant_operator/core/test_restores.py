@@ -200,17 +200,52 @@ def test_new_tenant_begins_with_the_backup_of_another() -> None:
     assert [read] == key_names(source) != [own]
 
 
-def test_program_for_backups_has_its_credentials() -> None:
-    """Those of the operator's namespace, copied before the Job of a backup, and of a restore."""
+CREDENTIALS = Ref("Secret", "vcnode-system", "backup-credentials")
+
+
+def given() -> tuple[FakeWorld, FakeWorld]:
+    """A tenant that makes a backup, and one that begins with another, with a credential for the program."""
     source = elsewhere()
-    secret = Ref("Secret", "vcnode-system", "backup-credentials")
-    assert Ref("Secret", key_of(source), secret.name) not in source.objects
-    given = issuing.secret_of(secret.namespace, secret.name, {"TOKEN": b"t"}, {}, {})
-    for world in (source, copy_of(source, source.cluster["metadata"]["uid"])):
-        world.objects[secret] = given
-        annotations_of(world)["vcnode.io/backup-requested"] = "weekly"
-        world.run()
-        assert world.data(Ref("Secret", key_of(world), secret.name)) == {"TOKEN": b"t"}
+    assert Ref("Secret", key_of(source), CREDENTIALS.name) not in source.objects
+    worlds = source, copy_of(source, source.cluster["metadata"]["uid"])
+    for world in worlds:
+        secret = issuing.secret_of(CREDENTIALS.namespace, CREDENTIALS.name, {"TOKEN": b"t"}, {}, {})
+        world.objects[CREDENTIALS] = secret
+    annotations_of(source)["vcnode.io/backup-requested"] = "weekly"
+    return worlds
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_program_for_backups_has_its_credentials(which: int) -> None:
+    """Those of the operator's namespace, as long as a Job runs, and no longer: they open all backups."""
+    world = given()[which]
+    jobs = 0
+    for _ in range(60):
+        made = world.plan()
+        for step in made.steps:
+            world.carry_out(step)
+        key = world.cluster.get("status", {}).get("clusterNamespace", "")
+        copy = Ref("Secret", key, CREDENTIALS.name)
+        if any(ref.kind == "Job" and "status" not in value for ref, value in world.objects.items()):
+            jobs += 1
+            assert world.data(copy) == {"TOKEN": b"t"}
+        world.finish(made)
+    assert jobs
+    assert copy not in world.objects
+
+
+@pytest.mark.parametrize("which", [0, 1])
+@pytest.mark.parametrize("most", range(1, 30, 7))
+def test_no_credential_stays_of_a_killed_operator(which: int, most: int) -> None:
+    world = given()[which]
+    for _ in range(most):
+        made = world.plan()
+        for step in made.steps[:1]:
+            world.carry_out(step)
+        world.finish(made)
+    world.run_killed(1)
+    assert Ref("Secret", key_of(world), CREDENTIALS.name) not in world.objects
+    assert CREDENTIALS in world.objects
 
 
 def test_recreated_tenant_sees_nothing_of_the_first() -> None:
