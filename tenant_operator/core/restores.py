@@ -57,7 +57,9 @@ def settle(
         builder.look_again(_AWAITED_S)
     if found.keys_to_add is not None:
         target = Ref("Secret", control_plane.key, names.ENCRYPTION_CONFIG)
-        builder.steps.append(AddEncryptionKeys(found.keys_to_add, target, control_plane.labels, found.mark))
+        home = control_plane.namespace if found.keys_to_add.namespace != control_plane.key else ""
+        step = AddEncryptionKeys(found.keys_to_add, target, control_plane.labels, found.mark, home)
+        builder.steps.append(step)
     if any(each["kind"] == "Job" for each in found.manifests):
         builder.steps += credentials_of(control_plane, inputs)
     apply_all(builder, observed, found.manifests)

@@ -45,6 +45,7 @@ from tenant_operator.edge.tenant_api import TenantApi
 from tenant_operator.edge.tenant_client import TenantClientError
 from tenant_operator.edge.tenant_defaults import apply_defaults, printable
 from tenant_operator.edge.write_gate import GatedClient
+from tenant_operator.life.requests import time_of
 from tenant_operator.life.store_keys import CONFIG, with_keys_of
 from tenant_operator.metrics import OperatorMetrics
 from tenant_operator.model import names
@@ -328,6 +329,8 @@ class Executor:
         """A new configuration writes with a key of its own."""
         source = await self._super.get(step.source)
         target = await self._super.get(step.target)
+        if step.home:
+            await self._check_same_owner(step, source or {})
         try:
             other = _data(source or {})[CONFIG]
             if target is None:
@@ -345,6 +348,17 @@ class Executor:
             return await self._super.create(made)
         made["metadata"]["resourceVersion"] = target["metadata"]["resourceVersion"]
         return await self._super.replace(made)
+
+    async def _check_same_owner(self, step: AddEncryptionKeys, source: Object) -> None:
+        """A namespace of the same name that was made anew has no right to what the former one has saved."""
+        home = await self._super.get(Ref("Namespace", "", step.home)) or {}
+        made_s, saved_s = (_created_s(each) for each in (home, source))
+        if made_s is None or saved_s is None or made_s > saved_s:
+            message = (
+                f"Namespace {step.home} was made after {step.source}, which is of a former one of that name:"
+                " restore the backup of a VirtualCluster of this one"
+            )
+            raise StepFailedError("BackupOfAnotherNamespace", message)
 
     async def _copy_secret(self, step: CopySecret) -> Object | None:
         source = await self._super.get(step.source)
@@ -386,6 +400,10 @@ class Executor:
 
 def _data(secret: Object) -> dict[str, bytes]:
     return {key: base64.b64decode(value) for key, value in (secret.get("data") or {}).items()}
+
+
+def _created_s(value: Object) -> float | None:
+    return time_of((value.get("metadata") or {}).get("creationTimestamp", ""))
 
 
 def _generated(step: GenerateKeys) -> Object:

@@ -7,6 +7,7 @@ import json
 
 import pytest
 
+from tenant_operator.core.steps import AddEncryptionKeys
 from tenant_operator.model.objects import Object, Ref
 from tenant_operator.pki import issuing, rotating
 from tests.unit.tenant_operator.core.worlds import FakeWorld, virtual_cluster
@@ -175,9 +176,10 @@ def test_new_tenant_begins_with_the_backup_of_another() -> None:
     source = elsewhere()
     uid = source.cluster["metadata"]["uid"]
     world = copy_of(source, uid)
-    locations, phases = set(), set()
+    locations, phases, homes = set(), set(), set()
     for _ in range(60):
         made = world.plan()
+        homes |= {each.home for each in made.steps if isinstance(each, AddEncryptionKeys)}
         for step in made.steps:
             world.carry_out(step)
         locations |= {
@@ -195,6 +197,8 @@ def test_new_tenant_begins_with_the_backup_of_another() -> None:
     assert world.cluster["status"]["restore"] == {"count": 1}
     assert world.cluster["status"]["phase"] == "Running"
     assert locations == {f"tenants/{uid}/nightly"}
+    # The edge compares the ages of both.
+    assert homes == {"tenants"}
     assert HOLD not in annotations_of(world)
     own, read = key_names(world)
     assert [read] == key_names(source) != [own]

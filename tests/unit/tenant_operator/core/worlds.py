@@ -297,7 +297,7 @@ class FakeWorld:
                 self._apply(self.settled(step))
             case CopyKubeconfig(_, _, target, digest, labels):
                 self._apply(kubeconfig_copy(digest, target.namespace, labels, b"text"))
-            case AddEncryptionKeys(source, target, labels, mark):
+            case AddEncryptionKeys(source, target, labels, mark, _):
                 live = self.objects.get(target)
                 data, more = (
                     rotating.new_encryption_config()

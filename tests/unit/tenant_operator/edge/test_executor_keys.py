@@ -110,6 +110,27 @@ async def test_missing_keys_are_named_without_any_of_them(texts: dict[str, bytes
     assert secrets.names(CONFIG) == ["new"]
 
 
+@pytest.mark.parametrize(
+    ("home", "copy", "is_same"),
+    [
+        ("2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z", True),
+        ("2026-01-02T00:00:00Z", "2026-01-02T00:00:00Z", True),
+        ("2026-01-03T00:00:00Z", "2026-01-02T00:00:00Z", False),
+        (None, "2026-01-02T00:00:00Z", False),
+        ("2026-01-01T00:00:00Z", "", False),
+    ],
+)
+async def test_namespace_made_anew_has_no_keys_of_before(home: str | None, copy: str, is_same: bool) -> None:
+    secrets = FakeSecrets(copy=config("old"))
+    secrets.objects[COPY.path]["metadata"]["creationTimestamp"] = copy
+    if home is not None:
+        value = {"metadata": {"name": "tenants", "creationTimestamp": home}}
+        secrets.objects["/api/v1/namespaces/tenants"] = value
+    failures = await secrets.carry_out(msgspec.structs.replace(add(), home="tenants"))
+    assert [reason for reason, _ in failures] == ([] if is_same else ["BackupOfAnotherNamespace"])
+    assert (CONFIG.path in secrets.objects) is is_same
+
+
 async def test_copy_has_all_values_of_its_source() -> None:
     secrets = FakeSecrets(config=config("new"))
     assert await secrets.carry_out(CopySecret(CONFIG, COPY, {"a": "b"})) == []
