@@ -29,7 +29,7 @@ class ProbeResult(msgspec.Struct, frozen=True):
     """What a probe found at `at` (seconds since 1970). `detail` is a sentence for people.
 
     `failures`: so many times in a row it found the same, and that is not well. `repeats`: so many times in a
-    row it found the same, whatever that is.
+    row it found the same, whatever that is. `is_slow`: it took long to find it.
     """
 
     is_ok: bool
@@ -38,6 +38,7 @@ class ProbeResult(msgspec.Struct, frozen=True):
     facts: Mapping[str, str] = {}
     failures: int = 0
     repeats: int = 0
+    is_slow: bool = False
 
 
 def is_own(virtual_cluster: VirtualCluster, ref: Ref) -> bool:

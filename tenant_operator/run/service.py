@@ -86,7 +86,7 @@ class OperatorService:
             gated,
             msgspec.structs.replace(outside, open_tenant=open_tenant, open_import=open_import),
         )
-        self._probes = ProbeQueue(prober, self._queue)
+        self._probes = ProbeQueue(prober, self._queue, outside.monotonic)
         self._reconciler = Reconciler(
             settings_of(config, self._nodes_authority.pem),
             self._caches,

@@ -10,8 +10,10 @@ import pytest
 
 from daemonkit.kube.resources import Key
 from tenant_operator.core.observed import ProbeResult
-from tenant_operator.core.probes import SyncerProbe, TenantProbe
-from tenant_operator.run.probe_queue import AT_ONCE, FAILURES, ProbeQueue
+from tenant_operator.core.probes import RotationProbe, SyncerProbe, TenantProbe
+from tenant_operator.core.rotations import SUPPORTED
+from tenant_operator.model.objects import Ref
+from tenant_operator.run.probe_queue import AT_ONCE, FAILURES, SLOW_S, ProbeQueue
 from tenant_operator.run.queue import ReconcileQueue
 from tests.unit.fake_clock import FakeClock
 
@@ -41,7 +43,7 @@ class AskedParts:
         self.prober = HeldProber()
         self.queue = ReconcileQueue(self.clock, lambda: 1.0)
         parts: Any = self.prober
-        self.probes = ProbeQueue(parts, self.queue)
+        self.probes = ProbeQueue(parts, self.queue, self.clock)
         self.results: dict[str, dict[str, ProbeResult]] = {}
 
     async def ask(self, uid: str, before: ProbeResult | None = None) -> None:
@@ -137,3 +139,48 @@ async def test_after_a_restart_all_are_asked_anew() -> None:
     await parts.ask("t29")
     assert set(parts.prober.held) == {"t29"}
     await parts.probes.close(1.0)
+
+
+class SlowProber:
+    """Rotations are answered when a test says so, well; all else at once."""
+
+    def __init__(self) -> None:
+        self.held: dict[str, asyncio.Future[None]] = {}
+
+    async def run(self, probe: TenantProbe) -> ProbeResult:
+        if isinstance(probe, RotationProbe):
+            self.held[probe.secret.namespace] = asyncio.get_running_loop().create_future()
+            await self.held[probe.secret.namespace]
+        return FINE
+
+
+async def test_rotations_of_an_owner_hold_up_no_other() -> None:
+    """Five tenants rotate all that there is; their parts answer well, and late."""
+    clock, prober = FakeClock(0.0), SlowProber()
+    parts: Any = prober
+    probes = ProbeQueue(parts, ReconcileQueue(clock, lambda: 1.0), clock)
+    rotations = [RotationProbe(what, Ref("Secret", "key", "s"), "1") for what in sorted(SUPPORTED)]
+    results: dict[str, dict[str, ProbeResult]] = {f"t{number}": {} for number in range(5)}
+    for _ in range(2 * len(rotations)):
+        for uid, known in results.items():
+            own = [RotationProbe(each.what, Ref("Secret", uid, "s"), "1") for each in rotations]
+            probes.ask(uid, key_of(uid), own, known)
+        await switches()
+        assert len(prober.held) == len(results)  # one of each
+        new: dict[str, ProbeResult] = {}
+        probes.ask("new", key_of("new"), [SyncerProbe("x", "new")], new)
+        await switches()
+        assert new["syncer"].is_ok
+        clock.now += SLOW_S + 0.1
+        for each in list(prober.held):
+            prober.held.pop(each).set_result(None)
+        await switches()
+    # All of them have been asked about in turn, and wait for slow ones alone.
+    assert {uid: len(known) for uid, known in results.items()} == dict.fromkeys(results, len(rotations))
+    assert all(each.is_ok and each.is_slow for known in results.values() for each in known.values())
+    for number in range(AT_ONCE):
+        uid = f"other{number}"
+        probes.ask(uid, key_of(uid), [RotationProbe("x", Ref("Secret", uid, "s"), "1")], {})
+    await switches()
+    assert len(prober.held) == len(results) + AT_ONCE
+    await probes.close(1.0)

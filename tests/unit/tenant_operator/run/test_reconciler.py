@@ -135,7 +135,7 @@ class ReconcilePlace:
         parts: Any = self.super
         self.prober = FakeProber(self.clock)
         prober: Any = self.prober
-        self.probes = ProbeQueue(prober, self.queue)
+        self.probes = ProbeQueue(prober, self.queue, self.clock)
         executor = Executor(parts, self.metrics, outside.wall, open_nothing, open_nothing)
         self.reconciler = self.super.reconciler = self.of(executor, worlds.SETTINGS)
 
