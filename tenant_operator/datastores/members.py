@@ -103,6 +103,7 @@ def _stateful_set(
         # All members must run before one is ready.
         "podManagementPolicy": "Parallel",
         "revisionHistoryLimit": 2,
+        "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": 0}},
         "selector": pods.selector(names.ETCD),
         "persistentVolumeClaimRetentionPolicy": {
             "whenDeleted": "Delete" if is_deleted else "Retain",

@@ -112,6 +112,8 @@ def deployment(control_plane: ControlPlane, inputs: ManifestInputs, datastore: D
         "spec": {
             "replicas": 0 if control_plane.is_asleep else size.replicas,
             "revisionHistoryLimit": 2,
+            # `kubectl rollout pause` would keep its place among those that change for ever.
+            "paused": False,
             "selector": pods.selector(names.API_SERVER),
             "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": 0}},
             "template": pods.pod_template(

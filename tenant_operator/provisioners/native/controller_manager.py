@@ -56,6 +56,8 @@ def deployment(control_plane: ControlPlane, inputs: ManifestInputs) -> Object:
         "spec": {
             "replicas": 0 if control_plane.is_asleep else size.replicas,
             "revisionHistoryLimit": 2,
+            # `kubectl rollout pause` would keep its place among those that change for ever.
+            "paused": False,
             "selector": pods.selector(names.CONTROLLER_MANAGER),
             # Without an election, two would do the same work at the same time.
             "strategy": {"type": "Recreate"} if size.replicas == 1 else _ROLLING,
