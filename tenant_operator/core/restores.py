@@ -12,7 +12,7 @@ from tenant_operator.core.live import LiveObject
 from tenant_operator.core.observed import Observed
 from tenant_operator.core.plan import PlanBuilder, TenantPlan
 from tenant_operator.core.steps import AddEncryptionKeys, PatchCluster, Remove
-from tenant_operator.core.workloads import workloads
+from tenant_operator.core.workloads import pods_of, workloads
 from tenant_operator.core.writes import apply_all
 from tenant_operator.life import restore as rules
 from tenant_operator.life import store_jobs
@@ -23,7 +23,7 @@ from tenant_operator.model.control_plane import ControlPlane, ManifestInputs
 from tenant_operator.model.objects import Ref
 
 _AWAITED_S = 1.0
-# A refused one may be possible later, once another tenant's backup is complete.
+# A new tenant that is refused may begin later, once another tenant's backup is complete.
 _REFUSED_S = 30.0
 
 
@@ -67,7 +67,7 @@ def settle(
         live = observed.objects.get(ref)
         if live is None or not live.is_ending:
             builder.steps.append(Remove(ref, uid))
-    if found.reason == "RestoreRefused":
+    if found.reason == "RestoreRefused" and found.is_stopped:
         builder.look_again(_REFUSED_S)
     if found.is_active:
         builder.wait(found.message)
@@ -98,6 +98,7 @@ def _facts(
     asked = spec.restore_from
     # A store that has started is never begun anew, though somebody emptied the status.
     is_new = asked is not None and (status.restore is not None or not inputs.has_started_store)
+    released = observed.virtual_cluster.metadata.annotations.get(keys.RELEASE_HELD, "")
     begun = status.restore if status.restore is not None and status.restore.phase in rules.ACTIVE else None
     backup = (
         begun.backup if begun is not None else (requested if has_run else (asked.backup if asked else ""))
@@ -115,9 +116,10 @@ def _facts(
         tuple(status.backups),
         has_run=has_run,
         source=source,
+        released=released,
         keys=_keys(observed, control_plane, backup, "" if has_run else source),
         has_keys=config is not None and config.metadata.annotations.get(keys.RESTORE_TOKEN) == mark,
-        pods=sum(max(each.replicas, each.desired, each.is_found and not each.is_observed) for each in parts),
+        pods=pods_of(parts),
         is_available=all(each.is_available and each.is_observed and each.desired for each in parts),
         volumes={
             member: MemberVolume(

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whether the workloads of a control plane run, from their statuses alone: no request is made to learn it."""
 
+from collections.abc import Sequence
+
 import msgspec
 
 from tenant_operator.core.live import LiveObject
@@ -41,10 +43,22 @@ class Readiness(msgspec.Struct, frozen=True):
         return self.is_found and self.ready >= least
 
     @property
+    def is_serving(self) -> bool:
+        """Whether it is available, and not only because it should have no replica."""
+        return self.is_available and self.desired > 0
+
+    @property
+    def has_no_pod(self) -> bool:
+        """Whether its controller knows what is desired, and has no pod of it."""
+        return self.is_found and self.is_observed and self.desired > 0 and not self.replicas
+
+    @property
     def sentence(self) -> str:
         """For a condition's message."""
         if not self.is_found:
             return f"{self.name} does not exist yet"
+        if not self.desired:
+            return f"{self.name} is not started yet"
         refused = f"; its pods are refused: {self.problem}" if self.problem else ""
         return f"{self.name} has {self.ready} of {self.desired} replicas ready{refused}"
 
@@ -74,6 +88,11 @@ def _problem(status: Object) -> str:
         if (each.get("type"), each.get("status")) == ("ReplicaFailure", "True"):
             return str(each.get("message", ""))[:_MAX_PROBLEM]
     return ""
+
+
+def pods_of(parts: Sequence[Readiness]) -> int:
+    """How many pods there are, or may be: those of a change that was not observed yet are not known."""
+    return sum(max(each.replicas, each.desired, each.is_found and not each.is_observed) for each in parts)
 
 
 def workloads(observed: Observed, control_plane: ControlPlane) -> tuple[Readiness, ...]:

@@ -11,7 +11,11 @@ The status has the phase, and each phase may be interrupted and begun again:
   etcdutl refuses a directory that is not empty: a Job that failed takes its volume along, and both are made
   anew.
 - `Starting`: the control plane runs again.
-- `Completed`; or `Refused`, which stops nothing, and is judged again with each plan.
+- `Completed`. Until a person lets go of the deletions, the status has the token (`hold`), and the annotation
+  is written again whenever it is missing: whoever replaces the VirtualCluster drops all its annotations.
+- `Refused`, which stops nothing. A request by annotation stays refused until it is taken back or changes: a
+  backup that is made of that name months later must not stop the tenant. A new tenant, which has nothing to
+  lose, is judged again with each plan.
 
 Revisions are raised with each restore (`store_jobs.BUMP`), so that no watch or list outside takes old state
 for new. A restore that has begun is completed although its annotation is gone: half a store is none.
@@ -47,7 +51,8 @@ class RestoreFacts(msgspec.Struct, frozen=True):
 
     `source` is the UID of the VirtualCluster that made the backup of the spec's field. `keys` is the Secret
     with the keys of the backup, if it is there; `has_keys`: they are among those that read. `pods` counts
-    those of API server, controller manager and etcd. `volumes` and `jobs` are by member.
+    those of API server, controller manager and etcd. `volumes` and `jobs` are by member. `released` is the
+    annotation RELEASE_HELD.
     """
 
     control_plane: ControlPlane
@@ -57,6 +62,7 @@ class RestoreFacts(msgspec.Struct, frozen=True):
     backups: tuple[BackupStatus, ...]
     has_run: bool
     source: str = ""
+    released: str = ""
     keys: Ref | None = None
     has_keys: bool = False
     pods: int = 0
@@ -99,29 +105,38 @@ def decide(facts: RestoreFacts, inputs: ManifestInputs) -> RestoreDecision:
     restore = facts.restore
     if restore is not None and restore.phase in ACTIVE:
         return _next_phase(facts, restore, inputs)
+    if restore is not None and restore.hold and restore.hold == facts.released:
+        restore = msgspec.structs.replace(restore, hold="")
+    hold = "" if restore is None else restore.hold
     wanted = facts.requested if facts.has_run else facts.restore_from
     if restore is not None and restore.phase == COMPLETED and restore.backup == wanted:
         message = f"the tenant was restored from backup {wanted}"
-        return RestoreDecision("Restored", message, restore, removed=_jobs(facts))
+        return RestoreDecision("Restored", message, restore, hold_token=hold, removed=_jobs(facts))
     if not wanted:
-        return RestoreDecision("NotRequested", "no restore was asked for", _without_request(facts))
+        message, without = "no restore was asked for", _without_request(restore)
+        return RestoreDecision("NotRequested", message, without, hold_token=hold)
+    if restore is not None and (restore.phase, restore.backup) == (REFUSED, wanted) and facts.has_run:
+        return RestoreDecision("RestoreRefused", restore.message, restore, hold_token=hold)
     problem = _problem(facts, wanted)
     count = 0 if restore is None else restore.count
     if problem:
         message = f"backup {wanted}: {problem}"
-        refused = RestoreStatus(wanted, REFUSED, count, message=message)
+        refused = RestoreStatus(wanted, REFUSED, count, message=message, hold=hold)
         # A new tenant does not begin empty in its place.
-        return RestoreDecision("RestoreRefused", message, refused, is_stopped=not facts.has_run)
+        return RestoreDecision(
+            "RestoreRefused", message, refused, is_stopped=not facts.has_run, hold_token=hold
+        )
     count += 1
     message = f"backup {wanted} waits for the end of the control plane's pods"
     begun = RestoreStatus(wanted, STOPPING, count, _location(facts, wanted), message)
+    begun = msgspec.structs.replace(begun, hold=_hold_token(facts, begun))
     # It is not stopped before the status has it: whoever reads the token knows what for.
     return RestoreDecision(
         "RestoreStopping",
         message,
         begun,
         is_stopped=not facts.has_run,
-        hold_token=_hold_token(facts, begun),
+        hold_token=begun.hold,
     )
 
 
@@ -161,12 +176,11 @@ def _location(facts: RestoreFacts, wanted: str) -> str:
     return "" if facts.has_run else store_jobs.object_key(facts.control_plane, wanted, facts.source)
 
 
-def _without_request(facts: RestoreFacts) -> RestoreStatus | None:
-    """The count alone: the same backup can be asked for again."""
-    restore = facts.restore
+def _without_request(restore: RestoreStatus | None) -> RestoreStatus | None:
+    """The count, and what is held: the same backup can be asked for again."""
     if restore is None or not restore.backup:
         return restore
-    return RestoreStatus(count=restore.count)
+    return RestoreStatus(count=restore.count, hold=restore.hold)
 
 
 def _hold_token(facts: RestoreFacts, restore: RestoreStatus) -> str:
@@ -176,6 +190,7 @@ def _hold_token(facts: RestoreFacts, restore: RestoreStatus) -> str:
 
 def _next_phase(facts: RestoreFacts, restore: RestoreStatus, inputs: ManifestInputs) -> RestoreDecision:
     token = _hold_token(facts, restore)
+    restore = msgspec.structs.replace(restore, hold=token)
     if restore.phase == STOPPING:
         if facts.pods:
             message = f"backup {restore.backup} waits for the end of {facts.pods} pods of the control plane"

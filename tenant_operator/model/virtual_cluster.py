@@ -121,13 +121,17 @@ class BackupStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tr
 
 
 class RestoreStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """The last restore. `count` is of all that this tenant has had: each raises the revisions further."""
+    """The last restore. `count` is of all that this tenant has had: each raises the revisions further.
+
+    `hold`: the token by which vc-syncer holds deletions, until the annotation RELEASE_HELD is equal to it.
+    """
 
     backup: str = ""
     phase: str = ""
     count: int = 0
     location: str = ""
     message: str = ""
+    hold: str = ""
 
 
 class SleepStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):

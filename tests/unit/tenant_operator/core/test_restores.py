@@ -126,7 +126,7 @@ def test_restore_can_be_asked_for_again() -> None:
     first = annotations_of(world)[HOLD]
     del annotations_of(world)[RESTORE]
     world.run()
-    assert world.cluster["status"]["restore"] == {"count": 1}
+    assert world.cluster["status"]["restore"] == {"count": 1, "hold": first}
     annotations_of(world)[RESTORE] = "nightly"
     world.run()
     assert world.cluster["status"]["restore"]["count"] == 2
@@ -145,6 +145,38 @@ def test_sleeping_tenant_sleeps_again_after_its_restore() -> None:
 
 def _steps() -> int:
     return asked().run()
+
+
+@pytest.mark.parametrize("most", range(_steps()))
+def test_a_replace_of_the_object_releases_nothing(most: int) -> None:
+    """`kubectl replace` with name and spec alone, after each step: all annotations are gone."""
+    world = asked()
+    for _ in range(most):
+        for step in world.plan().steps[:1]:
+            world.carry_out(step)
+        world.finish(world.plan())
+    has_begun = world.cluster["status"].get("restore", {}).get("hold", "")
+    world.cluster["metadata"]["annotations"] = {}
+    world.run()
+    held = world.cluster["status"].get("restore", {}).get("hold", "")
+    assert (annotations_of(world).get(HOLD, ""), held) == (has_begun, has_begun)
+
+
+def test_most_steps_of_a_restore_are_held() -> None:
+    world = asked()
+    world.finish(world.plan())
+    assert world.cluster["status"]["restore"]["hold"]
+
+
+def test_who_releases_deletions_ends_the_hold_for_good() -> None:
+    world = asked()
+    world.run()
+    annotations_of(world)["vcnode.io/release-held"] = annotations_of(world)[HOLD]
+    world.run()
+    world.cluster["metadata"]["annotations"] = {}
+    world.run()
+    assert annotations_of(world) == {}
+    assert world.cluster["status"]["restore"] == {"count": 1}
 
 
 @pytest.mark.parametrize("most", range(_steps()))

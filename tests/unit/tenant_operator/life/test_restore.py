@@ -55,7 +55,7 @@ def test_deletions_are_held_before_anything_stops() -> None:
     assert decided() == RestoreDecision(
         "RestoreStopping",
         message,
-        RestoreStatus("nightly", "Stopping", 1, "slot-1", message),
+        RestoreStatus("nightly", "Stopping", 1, "slot-1", message, TOKEN),
         hold_token=TOKEN,
     )
     found = decided(restore=in_phase("Stopping"))
@@ -129,7 +129,7 @@ def test_the_control_plane_starts_once_all_members_are_written() -> None:
     assert found == RestoreDecision(
         "Restored",
         message,
-        in_phase("Completed", message=message),
+        in_phase("Completed", message=message, hold=TOKEN),
         hold_token=TOKEN,
         removed=((JOB, "j"),),
     )
@@ -173,8 +173,8 @@ def test_what_has_begun_is_completed_without_its_request() -> None:
         ),
         (
             {"control_plane": on_volume(datastore=DatastoreSpec("shared-etcd"))},
-            "backup nightly: a snapshot of a shared etcd has all tenants: whoever runs that etcd must save "
-            "it",
+            "backup nightly: spec.datastore.type of ClusterVersion v1.34 is shared-etcd: a snapshot of a "
+            "shared etcd has all tenants; whoever runs that etcd must save it",
         ),
         (
             {"requested": "", "restore_from": "nightly", "has_run": False},
@@ -190,11 +190,28 @@ def test_what_cannot_be_restored_stops_nothing(changes: dict[str, Any], message:
     assert decided(**changes) == RestoreDecision("RestoreRefused", message, refused, is_stopped=is_new)
 
 
-def test_refused_restore_is_judged_again() -> None:
+def test_refused_request_stays_refused_until_it_changes() -> None:
+    """A backup of that name may be made months later."""
     refused = RestoreStatus("nightly", "Refused", 1, message="it has no complete one")
-    found = decided(restore=refused)
+    assert decided(restore=refused) == RestoreDecision("RestoreRefused", refused.message, refused)
+    for found in (
+        decided(restore=msgspec.structs.replace(refused, backup="weekly")),
+        decided(restore=decided(restore=refused, requested="").restore),
+    ):
+        assert found.restore is not None
+        assert (found.restore.phase, found.restore.count) == ("Stopping", 2)
+
+
+@pytest.mark.parametrize("restored", ["Completed", "Refused", ""])
+@pytest.mark.parametrize("requested", ["nightly", "weekly", ""])
+@pytest.mark.parametrize("released", ["", "another", TOKEN])
+def test_deletions_are_held_until_a_person_lets_go(restored: str, requested: str, released: str) -> None:
+    before = RestoreStatus("nightly" if restored else "", restored, 1, hold=TOKEN)
+    found = decided(restore=before, requested=requested, released=released)
     assert found.restore is not None
-    assert (found.restore.phase, found.restore.count) == ("Stopping", 2)
+    held = restore.token_of(CONTROL_PLANE, 2) if found.restore.phase == "Stopping" else TOKEN
+    expected = "" if (released, held) == (TOKEN, TOKEN) else held
+    assert (found.hold_token, found.restore.hold) == (expected, expected)
 
 
 ELSEWHERE = control_planes.CONTROL_PLANE
