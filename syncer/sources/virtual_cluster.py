@@ -40,10 +40,15 @@ class _Spec(msgspec.Struct, frozen=True, rename="camel"):
     import_: Any = msgspec.field(default=None, name="import")
 
 
+class _Restore(msgspec.Struct, frozen=True):
+    hold: str = ""
+
+
 class _Status(msgspec.Struct, frozen=True, rename="camel"):
     cluster_namespace: str = ""
     phase: str = ""
     conditions: list[dict[str, str]] | None = None
+    restore: _Restore | None = None
 
 
 class VirtualCluster(msgspec.Struct, frozen=True):
@@ -127,7 +132,7 @@ def tenant_of(
             weight,
             policy_name_of(cluster),
             meta.annotations.get(keys.RELEASE_HELD, ""),
-            _restore_token(meta.annotations),
+            _restore_token(cluster),
         ),
         access,
         where,
@@ -253,9 +258,12 @@ def _weight(annotations: Mapping[str, str]) -> int:
     raise ValueError(f"annotation {keys.SYNC_WEIGHT}: expected a number from 1 to {MAX_WEIGHT}")
 
 
-def _restore_token(annotations: Mapping[str, str]) -> str:
-    """Of a restore by vc-operator. What cannot be a token is nobody's: the condition could not name it."""
-    text = annotations.get(keys.HOLD_DELETIONS, "")
+def _restore_token(cluster: VirtualCluster) -> str:
+    """Of a restore by vc-operator: its status goes first, as whoever replaces a VirtualCluster drops
+    annotations. What cannot be a token is nobody's: the condition could not name it."""
+    restore = cluster.status.restore
+    text = restore.hold if restore is not None else ""
+    text = text or cluster.metadata.annotations.get(keys.HOLD_DELETIONS, "")
     return text if len(text) <= _MAX_TOKEN_CHARS and set(text) <= _TOKEN_CHARS else ""
 
 

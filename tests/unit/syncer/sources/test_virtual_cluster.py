@@ -155,6 +155,20 @@ def test_token_of_a_restore_is_read_if_a_condition_can_name_it(text: str, expect
     assert (found.restored, found.release) == (expected, "abc")
 
 
+@pytest.mark.parametrize("annotation", ["", "0a", "ff"])
+@pytest.mark.parametrize(("hold", "expected"), [("0b", "0b"), ("", None), (None, None), ("a b", "")])
+def test_the_status_holds_deletions_whatever_annotations_say(
+    annotation: str, hold: str | None, expected: str | None
+) -> None:
+    """Annotations go with each replace of the object, and anybody who may change it writes them."""
+    restore = {} if hold is None else {"restore": {"hold": hold}}
+    value = msgspec.to_builtins(virtual_cluster({"vcnode.io/hold-deletions": annotation}, key="k"))
+    value["status"] |= restore
+    cluster = msgspec.convert(value, VirtualCluster)
+    found = cluster_of(tenant_of(cluster, secret(kubeconfig()), SUPER))
+    assert found.restored == (annotation if expected is None else expected)
+
+
 @pytest.mark.parametrize(
     ("condition", "expected"),
     [
