@@ -7,6 +7,7 @@ from daemonkit.backoff import backoff_s
 from tenant_operator.core.conditions import ConditionStatus, ConditionType, Finding, fails, holds, unknown
 from tenant_operator.core.observed import Observed, ProbeResult
 from tenant_operator.core.workloads import Readiness
+from tenant_operator.model import names
 from tenant_operator.model.control_plane import ControlPlane
 from tenant_operator.model.virtual_cluster import Condition
 
@@ -30,20 +31,31 @@ _SYNCER_PROBLEMS = frozenset(
 
 
 def control_plane_available(
-    control_plane: ControlPlane, workloads: Sequence[Readiness], waits_for: str
+    control_plane: ControlPlane, workloads: Sequence[Readiness], waits_for: str, *, was_available: bool
 ) -> Finding:
     """From the workloads' statuses: a readiness probe that fails shows there within seconds.
 
     `waits_for`: the object without which the next step cannot be taken. Before there is a workload, that is
-    why it is not available.
+    why it is not available. What `was_available` stays so while a change of it is not observed yet; what was
+    not, such as a tenant that is woken, has no status to go by until then.
     """
     type_ = ConditionType.CONTROL_PLANE_AVAILABLE
-    away = [each for each in workloads if not each.is_available]
+    away = [
+        each
+        for each in workloads
+        if not (each.is_available if control_plane.is_asleep else each.is_serving)
+        or not (was_available or each.is_observed)
+    ]
     if not away:
         return _serving(control_plane, workloads)
     first = away[0]
     if not first.desired and waits_for:
         return fails(type_, "Waiting", waits_for)
+    if first.has_no_pod and not first.problem:
+        # A StatefulSet's status does not have why its pods are refused.
+        kind = "statefulset" if first.name == names.ETCD else "deployment"
+        look = f"kubectl -n {control_plane.key} describe {kind} {first.name}"
+        return fails(type_, "WorkloadNotReady", f"{first.sentence}; no pod was made: {look}")
     remedy = "change that" if first.problem else "look at its pods"
     shared = "" if control_plane.has_own_store else control_plane.release.datastore.secret_name
     store = f", and whether the datastore of Secret {shared} answers" if shared else ""

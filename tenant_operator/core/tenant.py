@@ -31,7 +31,7 @@ from tenant_operator.core.plan import PlanBuilder, Settings, TenantPlan
 from tenant_operator.core.probes import NodesProbe, ReadyzProbe, ServedProbe, SyncerProbe
 from tenant_operator.core.steps import PatchCluster
 from tenant_operator.core.versions import VersionPlan
-from tenant_operator.core.workloads import workloads
+from tenant_operator.core.workloads import pods_of, workloads
 from tenant_operator.life import requests, sleep
 from tenant_operator.life.deletion import FINALIZER
 from tenant_operator.life.sleep import SleepDecision
@@ -117,7 +117,8 @@ def plan(observed: Observed, settings: Settings) -> TenantPlan:
     known = known_keys.key_statuses(observed, control_plane, asked.rotations)
     made = restores.with_restore(msgspec.structs.replace(made, backups=saved, keys=known), restoring)
     made = _with_rollout(made, builder)
-    return _with_sleep(_with_findings(made, builder.findings), rest, asked.problems)
+    left = pods_of(workloads(observed, control_plane))
+    return _with_sleep(_with_findings(made, builder.findings), rest, asked.problems, left)
 
 
 def _with_findings(made: TenantPlan, others: Sequence[Finding]) -> TenantPlan:
@@ -176,10 +177,14 @@ def _volumes(observed: Observed) -> list[Ref]:
     return sorted(ref for ref in observed.objects if ref.kind == "PersistentVolumeClaim")
 
 
-def _with_sleep(made: TenantPlan, rest: SleepDecision, problems: Sequence[SpecProblem]) -> TenantPlan:
+def _with_sleep(
+    made: TenantPlan, rest: SleepDecision, problems: Sequence[SpecProblem], pods: int
+) -> TenantPlan:
     """The plan with condition Sleeping, and requests that cannot be used."""
-    status = ConditionStatus.TRUE if rest.is_asleep else ConditionStatus.FALSE
+    status = ConditionStatus.TRUE if rest.is_asleep and not pods else ConditionStatus.FALSE
     reason, message = rest.reason, rest.message
+    if rest.is_asleep and pods:
+        reason, message = "FallingAsleep", f"it waits for the end of {pods} pods of the control plane"
     for problem in (*rest.problems, *problems):
         reason, message = problem.reason, f"{problem.text}. {message}"
     findings = [*made.findings, Finding(ConditionType.SLEEPING, status, reason, message)]
@@ -225,7 +230,9 @@ def _completed(
     """The plan with its conditions, phase and probes."""
     cluster = observed.virtual_cluster
     parts = workloads(observed, control_plane)
-    available = availability.control_plane_available(control_plane, parts, builder.waits_for)
+    available = availability.control_plane_available(
+        control_plane, parts, builder.waits_for, was_available=_was_available(cluster)
+    )
     if builder.blocked is not None and not available.is_true:
         available = builder.blocked
     addresses = native.service_addresses(observed, control_plane)
@@ -235,7 +242,7 @@ def _completed(
     serves = (
         builder.blocked is None
         and not control_plane.is_asleep
-        and all(each.is_available for each in parts if each.name != names.CONTROLLER_MANAGER)
+        and all(each.is_serving for each in parts if each.name != names.CONTROLLER_MANAGER)
     )
     asks: Sequence[str] = ()
     if serves:
@@ -292,6 +299,13 @@ def _completed(
         is_starting=builder.is_starting,
         waits_to_start=builder.waits_to_start,
         is_down=is_down and any(each.desired for each in parts),
+    )
+
+
+def _was_available(cluster: VirtualCluster) -> bool:
+    type_ = ConditionType.CONTROL_PLANE_AVAILABLE
+    return any(
+        (each.type, each.status) == (type_, ConditionStatus.TRUE) for each in cluster.status.conditions
     )
 
 

@@ -54,7 +54,7 @@ def transitions(before: VirtualClusterStatus, after: VirtualClusterStatus) -> It
     is_ready, was_ready = (each.status == ConditionStatus.TRUE for each in (now, was))
     if is_ready and not was_ready:
         yield Transition(READY, {"reason": now.reason}, is_first=_is_first(was, before.conditions))
-    elif was_ready and not (is_ready or is_asleep):
+    elif was_ready and not (is_ready or after.sleep is not None):
         yield Transition(NOT_READY, {"reason": now.reason, "detail": now.message})
 
 

@@ -9,13 +9,16 @@ import msgspec
 import pytest
 
 from tenant_operator.core.availability import FIRST_TRIES, control_plane_available, due_in_s, is_due
-from tenant_operator.core.conditions import ConditionStatus
+from tenant_operator.core.conditions import ConditionStatus, ConditionType
 from tenant_operator.core.observed import Observed, ProbeResult
 from tenant_operator.core.status import status_after, status_patch
 from tenant_operator.core.workloads import Readiness
+from tenant_operator.model.objects import Ref
 from tenant_operator.model.virtual_cluster import VirtualCluster
 from tests.unit.tenant_operator import control_planes
 from tests.unit.tenant_operator.core.worlds import NOW, FakeWorld, virtual_cluster
+
+CONTROL_PLANE = control_planes.control_plane()
 
 
 def observed(result: ProbeResult | None, now_s: float = NOW) -> Observed:
@@ -92,6 +95,30 @@ def test_lost_member_is_shown(ready: int, status: ConditionStatus, reason: str, 
     control_plane = control_planes.control_plane(replicas=3)
     store = Readiness("etcd", desired=3, ready=ready, updated=3, replicas=3, is_found=True)
     server = Readiness("apiserver", desired=1, ready=1, updated=1, replicas=1, is_found=True)
-    found = control_plane_available(control_plane, (store, server), "")
+    found = control_plane_available(control_plane, (store, server), "", was_available=True)
     assert (found.status, found.reason) == (status, reason)
     assert found.message == message.format(key=control_plane.key)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [("StatefulSet", "etcd"), ("Deployment", "apiserver"), ("Deployment", "controller-manager")],
+)
+def test_a_workload_without_a_pod_is_described(kind: str, name: str) -> None:
+    """A StatefulSet whose pods are refused has that in its Events alone."""
+    world = FakeWorld(virtual_cluster())
+    world.run()
+    key = world.cluster["status"]["clusterNamespace"]
+    value = world.objects[Ref(kind, key, name)]
+    value["status"] = {"observedGeneration": value["metadata"]["generation"]}
+    found = next(each for each in world.plan().findings if each.type == ConditionType.CONTROL_PLANE_AVAILABLE)
+    look = f"kubectl -n {key} describe {kind.lower()} {name}"
+    assert found.message == f"{name} has 0 of 1 replicas ready; no pod was made: {look}"
+
+
+@pytest.mark.parametrize("was_available", [True, False])
+def test_what_is_not_observed_yet_makes_none_available(*, was_available: bool) -> None:
+    """Nor does it take that from a tenant which has it: each change would."""
+    part = Readiness("apiserver", desired=1, ready=1, updated=1, replicas=1, is_found=True)
+    found = control_plane_available(CONTROL_PLANE, (part,), "", was_available=was_available)
+    assert found.is_true is was_available

@@ -212,10 +212,31 @@ def test_sleeping_tenant_has_no_pod_and_wakes() -> None:
     assert world.cluster["status"]["phase"] == "Running"
     assert world.cluster["status"]["sleep"] == {"since": "2027-01-15T07:00:00Z", "why": "request"}
     annotations["vcnode.io/wake-requested-at"] = "2027-01-15T07:30:00Z"
+    made_plan = world.plan()
+    # Before it is scaled up nothing of it serves.
+    assert {each.status for each in made_plan.findings if each.type == ConditionType.READY} == {"False"}
     world.run()
     assert condition(world, ConditionType.READY) == ("True", "TenantReady")
     assert condition(world, ConditionType.SLEEPING) == ("False", "Awake")
     assert "sleep" not in world.cluster["status"] or not world.cluster["status"]["sleep"]
+
+
+def test_sleep_is_reached_when_no_pod_is_left() -> None:
+    world = made()
+    world.cluster["metadata"].setdefault("annotations", {})["vcnode.io/sleep-requested-at"] = (
+        "2027-01-15T07:00:00Z"
+    )
+    seen = set()
+    for _ in range(20):
+        parts = [value for ref, value in world.objects.items() if ref.kind in WORKLOADS]
+        left = sum(each["status"]["replicas"] for each in parts)
+        found = next(each for each in world.plan().findings if each.type == ConditionType.SLEEPING)
+        seen.add((found.status, found.reason, left))
+        for step in world.plan().steps:
+            world.carry_out(step)
+        world.finish(world.plan())
+    assert {left for status, _, left in seen if status == "True"} == {0}
+    assert ("False", "FallingAsleep", 3) in seen
 
 
 def test_store_sleeps_after_the_last_server() -> None:
