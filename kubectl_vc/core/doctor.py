@@ -16,6 +16,7 @@ _STALE_LEASE_S = 60
 _SLOW_DELETION_S = 120
 _MAX_EVENTS = 5
 _EVENT_AGE_S = 3600
+_REFUSED = ("RequestInvalid", "RestoreRefused")
 
 
 class TenantFacts(NamedTuple):
@@ -121,7 +122,8 @@ def _of_conditions(view: TenantView) -> Iterator[Diagnosis]:
     failing = [each for each in view.conditions if not each.is_true and each.type != SLEEPING]
     causes = [each for each in failing if each.type != READY] or failing
     if view.sleeping_since:
-        return
+        # What a person asks is refused asleep or awake.
+        causes = [each for each in causes if each.reason in _REFUSED]
     for each in causes:
         cause, _, remedy = each.message.partition("; ")
         yield Diagnosis(

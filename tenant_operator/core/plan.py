@@ -12,6 +12,7 @@ from tenant_operator.defaults.desired import ManifestFile
 from tenant_operator.model.virtual_cluster import (
     BackupStatus,
     KeyStatus,
+    RefusedRequest,
     RestoreStatus,
     RotationStatus,
     SleepStatus,
@@ -65,6 +66,7 @@ class TenantPlan(msgspec.Struct, frozen=True):
     keys: tuple[KeyStatus, ...] | None = None
     restore: RestoreStatus | None = None
     nodes_authority: str | None = None
+    refused_requests: tuple[RefusedRequest, ...] | None = None
     takes_place: bool = False
     waits_for_place: bool = False
     is_starting: bool = False

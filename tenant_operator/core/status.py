@@ -47,6 +47,9 @@ def status_after(observed: Observed, plan: TenantPlan, failures: tuple[Failed, .
         rotated=before.rotated if plan.rotated is None else plan.rotated,
         nodes_authority=before.nodes_authority if plan.nodes_authority is None else plan.nodes_authority,
         keys=before.keys if plan.keys is None else list(plan.keys),
+        refused_requests=(
+            before.refused_requests if plan.refused_requests is None else list(plan.refused_requests)
+        ),
         upgrade=before.upgrade if plan.upgrade is None else plan.upgrade,
         kubernetes_version=(
             before.kubernetes_version if plan.kubernetes_version is None else plan.kubernetes_version

@@ -34,6 +34,8 @@ from tenant_operator.core.versions import VersionPlan
 from tenant_operator.core.workloads import pods_of, workloads
 from tenant_operator.life import requests, sleep
 from tenant_operator.life.deletion import FINALIZER
+from tenant_operator.life.requests import Requests
+from tenant_operator.life.restore import RestoreDecision
 from tenant_operator.life.sleep import SleepDecision
 from tenant_operator.model import names
 from tenant_operator.model.control_plane import ControlPlane
@@ -69,7 +71,7 @@ def plan(observed: Observed, settings: Settings) -> TenantPlan:
     cluster = observed.virtual_cluster
     if cluster.spec.import_ is not None:
         return plan_imported(observed, resolved.control_plane, cluster.spec.import_, settings)
-    asked = requests.read(cluster.metadata.annotations, observed.now_s)
+    asked = requests.read(cluster.metadata.annotations, observed.now_s, cluster.status)
     rest = sleep.decide(cluster, asked, observed.now_s, _volumes(observed))
     made_as = native.as_made(observed, resolved.control_plane)
     resolved = kept_versions.with_members(resolved, made_as)
@@ -90,7 +92,7 @@ def plan(observed: Observed, settings: Settings) -> TenantPlan:
     else:
         control_plane, is_known = versions.with_versions(control_plane, found.versions), True
     builder = PlanBuilder()
-    if asked.confirmed_version and _is_new_upgrade(found, cluster):
+    if keys.CONFIRM_UPGRADE in cluster.metadata.annotations and _is_new_upgrade(found, cluster):
         # Left of another upgrade to this name: a person confirms what there is to see.
         builder.steps.append(PatchCluster({"metadata": {"annotations": {keys.CONFIRM_UPGRADE: None}}}))
     if native.claim(builder, observed, control_plane):
@@ -118,7 +120,8 @@ def plan(observed: Observed, settings: Settings) -> TenantPlan:
     made = restores.with_restore(msgspec.structs.replace(made, backups=saved, keys=known), restoring)
     made = _with_rollout(made, builder)
     left = pods_of(workloads(observed, control_plane))
-    return _with_sleep(_with_findings(made, builder.findings), rest, asked.problems, left)
+    made = _with_refused(_with_findings(made, builder.findings), asked, restoring)
+    return _with_sleep(made, rest, left)
 
 
 def _with_findings(made: TenantPlan, others: Sequence[Finding]) -> TenantPlan:
@@ -167,9 +170,11 @@ def _with_versions(
 
 
 def _is_new_upgrade(found: VersionPlan, cluster: VirtualCluster) -> bool:
-    """Whether this plan begins an upgrade."""
+    """Whether this plan begins an upgrade, or has the one that is not confirmed lead elsewhere."""
     before = cluster.status.upgrade
-    return found.upgrade is not None and (before is None or found.upgrade.started_at != before.started_at)
+    if found.upgrade is None or before is None:
+        return found.upgrade is not None
+    return (found.upgrade.started_at, found.upgrade.to) != (before.started_at, before.to)
 
 
 def _volumes(observed: Observed) -> list[Ref]:
@@ -177,15 +182,29 @@ def _volumes(observed: Observed) -> list[Ref]:
     return sorted(ref for ref in observed.objects if ref.kind == "PersistentVolumeClaim")
 
 
-def _with_sleep(
-    made: TenantPlan, rest: SleepDecision, problems: Sequence[SpecProblem], pods: int
-) -> TenantPlan:
-    """The plan with condition Sleeping, and requests that cannot be used."""
+def _with_refused(made: TenantPlan, asked: Requests, restoring: RestoreDecision) -> TenantPlan:
+    """The plan with all requests that are refused in condition UpToDate, before what that has else."""
+    texts = [each.message for each in asked.refused]
+    if restoring.reason == "RestoreRefused" and not restoring.is_stopped:
+        remedy = "remove the annotation, or name another backup"
+        texts.append(f"metadata.annotations[{keys.RESTORE_REQUESTED}]: {restoring.message}; {remedy}")
+    reason = "RequestInvalid" if asked.refused else restoring.reason
+    findings = tuple(
+        fails(each.type, reason if each.is_true else each.reason, ". ".join((*texts, each.message)))
+        if texts and each.type is ConditionType.UP_TO_DATE
+        else each
+        for each in made.findings
+    )
+    return msgspec.structs.replace(made, findings=findings, refused_requests=asked.refused)
+
+
+def _with_sleep(made: TenantPlan, rest: SleepDecision, pods: int) -> TenantPlan:
+    """The plan with condition Sleeping."""
     status = ConditionStatus.TRUE if rest.is_asleep and not pods else ConditionStatus.FALSE
     reason, message = rest.reason, rest.message
     if rest.is_asleep and pods:
         reason, message = "FallingAsleep", f"it waits for the end of {pods} pods of the control plane"
-    for problem in (*rest.problems, *problems):
+    for problem in rest.problems:
         reason, message = problem.reason, f"{problem.text}. {message}"
     findings = [*made.findings, Finding(ConditionType.SLEEPING, status, reason, message)]
     if rest.is_asleep:

@@ -1,17 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a person asks by annotations of a VirtualCluster. Pure.
 
-A value that cannot be used asks for nothing, and is a problem with its remedy. All of them are looked at, so
+A value that cannot be used asks for nothing, and is refused with its remedy. All of them are looked at, so
 that one wrong value hides no other request.
+
+What was refused once stays so until the annotation goes or changes, and the status has it
+(`refusedRequests`): neither a time that comes, nor a rotation that begins, nor another vc-operator carries
+out months later what nobody awaits any more.
 """
 
 import datetime as dt
+import hashlib
 from collections.abc import Collection, Iterable, Mapping
 
 import msgspec
 
 from tenancy import keys, names
-from tenant_operator.model.problem import SpecProblem
+from tenant_operator.model.virtual_cluster import RefusedRequest, VirtualClusterStatus
 
 # The clock of the person's machine may be ahead of ours.
 MAX_AHEAD_S = 300.0
@@ -22,7 +27,18 @@ MAX_BACKUP_CHARS = 63
 _MAX_TIME_CHARS = 40
 _FIRST_YEAR = 1971
 _MAX_SHOWN_CHARS = 60
-_MAX_ROTATIONS = 16
+_MAX_REFUSED = 16
+_DIGEST_CHARS = 16
+_PREFIX = "vcnode.io/"
+# What else a VirtualCluster may have.
+_OTHERS = (keys.SYNC_WEIGHT, keys.SYNC_POLICY, keys.RELEASE_HELD, keys.HOLD_DELETIONS)
+_REQUESTS = (
+    keys.SLEEP_REQUESTED_AT,
+    keys.WAKE_REQUESTED_AT,
+    keys.BACKUP_REQUESTED,
+    keys.RESTORE_REQUESTED,
+    keys.CONFIRM_UPGRADE,
+)
 
 
 class Requests(msgspec.Struct, frozen=True):
@@ -37,25 +53,40 @@ class Requests(msgspec.Struct, frozen=True):
     """What is to be rotated, with the token of the request."""
     revoked: dict[str, str] = {}
     """Of what the former key's signatures are to end now, with the token of its rotation."""
-    problems: tuple[SpecProblem, ...] = ()
+    refused: tuple[RefusedRequest, ...] = ()
+    """For the status."""
 
 
-def read(annotations: Mapping[str, str], now_s: float) -> Requests:
-    """The requests among the annotations of a VirtualCluster."""
-    problems: list[SpecProblem] = []
-    rotations = _tokens(annotations, keys.ROTATE_PREFIX, keys.ROTATABLE, problems)
-    revoked = _tokens(annotations, keys.REVOKE_PREFIX, keys.REVOCABLE, problems)
-    _unknown(annotations, keys.ROTATE_PREFIX, keys.ROTATABLE, "cannot be rotated", problems)
-    _unknown(annotations, keys.REVOKE_PREFIX, keys.REVOCABLE, "cannot be revoked", problems)
+def read(
+    annotations: Mapping[str, str], now_s: float, status: VirtualClusterStatus | None = None
+) -> Requests:
+    """The requests among the annotations of a VirtualCluster with this status."""
+    status = VirtualClusterStatus() if status is None else status
+    refused = {
+        each.annotation: each
+        for each in status.refused_requests
+        if each.annotation in annotations and each.digest == _digest(annotations[each.annotation])
+    }
+    left = {key: text for key, text in annotations.items() if key not in refused}
+    rotations = _tokens(left, keys.ROTATE_PREFIX, keys.ROTATABLE, refused)
+    revoked = _tokens(left, keys.REVOKE_PREFIX, keys.REVOCABLE, refused)
+    for what, token in tuple(revoked.items()):
+        begun = {each.token for each in status.rotations if each.what == what}
+        if token not in begun | {rotations.get(what)}:
+            remedy = "remove the annotation; once status.rotations has a rotation, use the token of that"
+            message = f"is the token of no rotation of {what}"
+            _refuse(refused, f"{keys.REVOKE_PREFIX}{what}", token, message, remedy)
+            del revoked[what]
+    _unknown(left, refused)
     return Requests(
-        sleep_at_s=_time(annotations, keys.SLEEP_REQUESTED_AT, now_s, problems),
-        wake_at_s=_time(annotations, keys.WAKE_REQUESTED_AT, now_s, problems),
-        backup=_name(annotations, keys.BACKUP_REQUESTED, MAX_BACKUP_CHARS, problems),
-        restore=_name(annotations, keys.RESTORE_REQUESTED, MAX_BACKUP_CHARS, problems),
-        confirmed_version=_name(annotations, keys.CONFIRM_UPGRADE, MAX_NAME_CHARS, problems),
+        sleep_at_s=_time(left, keys.SLEEP_REQUESTED_AT, now_s, refused),
+        wake_at_s=_time(left, keys.WAKE_REQUESTED_AT, now_s, refused),
+        backup=_name(left, keys.BACKUP_REQUESTED, MAX_BACKUP_CHARS, refused),
+        restore=_name(left, keys.RESTORE_REQUESTED, MAX_BACKUP_CHARS, refused),
+        confirmed_version=_confirmed(left, status, refused),
         rotations=rotations,
         revoked=revoked,
-        problems=tuple(problems),
+        refused=tuple(each for _, each in sorted(refused.items())[:_MAX_REFUSED]),
     )
 
 
@@ -76,65 +107,89 @@ def text_of(at_s: float) -> str:
 
 
 def _time(
-    annotations: Mapping[str, str], key: str, now_s: float, problems: list[SpecProblem]
+    annotations: Mapping[str, str], key: str, now_s: float, refused: dict[str, RefusedRequest]
 ) -> float | None:
     text = annotations.get(key, "")
     if not text:
         return None
     at_s = time_of(text)
     if at_s is None:
-        problems.append(_problem(key, text, "is no time", f"write the time as {text_of(now_s)}"))
+        _refuse(refused, key, text, "is no time", f"write the time as {text_of(now_s)}")
     elif at_s > now_s + MAX_AHEAD_S:
-        problems.append(
-            _problem(
-                key, text, "is in the future", "write the time of the request; plan by spec.sleep.schedules"
-            )
-        )
+        remedy = "write the time of the request; plan by spec.sleep.schedules"
+        _refuse(refused, key, text, "is in the future", remedy)
         return None
     return at_s
 
 
-def _name(annotations: Mapping[str, str], key: str, longest: int, problems: list[SpecProblem]) -> str:
+def _name(annotations: Mapping[str, str], key: str, longest: int, refused: dict[str, RefusedRequest]) -> str:
     text = annotations.get(key, "")
     if not text or (len(text) <= longest and names.is_pod_name(text)):
         return text
     remedy = (
         f"use {longest} characters at most, of a-z, 0-9, `-` and `.`, with a letter or digit at both ends"
     )
-    problems.append(_problem(key, text, "cannot be a name", remedy))
+    _refuse(refused, key, text, "cannot be a name", remedy)
+    return ""
+
+
+def _confirmed(
+    annotations: Mapping[str, str], status: VirtualClusterStatus, refused: dict[str, RefusedRequest]
+) -> str:
+    found = _name(annotations, keys.CONFIRM_UPGRADE, MAX_NAME_CHARS, refused)
+    to = "" if status.upgrade is None else status.upgrade.to
+    if not found or found == to:
+        return found
+    last = f"the last one is to {to}" if to else "there was none"
+    remedy = "remove the annotation, and confirm an upgrade once status.upgrade has it"
+    _refuse(refused, keys.CONFIRM_UPGRADE, found, f"is not what an upgrade leads to: {last}", remedy)
     return ""
 
 
 def _tokens(
-    annotations: Mapping[str, str], prefix: str, known: Iterable[str], problems: list[SpecProblem]
+    annotations: Mapping[str, str], prefix: str, known: Iterable[str], refused: dict[str, RefusedRequest]
 ) -> dict[str, str]:
-    found = {what: _token(annotations, f"{prefix}{what}", problems) for what in known}
+    found = {what: _token(annotations, f"{prefix}{what}", refused) for what in known}
     return {what: token for what, token in found.items() if token}
 
 
-def _token(annotations: Mapping[str, str], key: str, problems: list[SpecProblem]) -> str:
+def _token(annotations: Mapping[str, str], key: str, refused: dict[str, RefusedRequest]) -> str:
     text = annotations.get(key, "")
     # Most often a time, with its colons.
     if not text or (len(text) <= MAX_TOKEN_CHARS and names.is_uid(text.replace(":", "-").replace("+", "-"))):
         return text
     remedy = f"use {MAX_TOKEN_CHARS} characters at most, such as the time of the request"
-    problems.append(_problem(key, text, "cannot be a token", remedy))
+    _refuse(refused, key, text, "cannot be a token", remedy)
     return ""
 
 
-def _unknown(
-    annotations: Mapping[str, str],
-    prefix: str,
-    known: Collection[str],
-    message: str,
-    problems: list[SpecProblem],
-) -> None:
-    asked = {key.removeprefix(prefix) for key in annotations if key.startswith(prefix)}
-    remedy = f"use one of {', '.join(known)}"
-    unknown = sorted(asked.difference(known))[:_MAX_ROTATIONS]
-    problems += [_problem(prefix, what, message, remedy) for what in unknown]
+def _unknown(annotations: Mapping[str, str], refused: dict[str, RefusedRequest]) -> None:
+    """Annotations of ours that nobody knows: of another version, or misspelt."""
+    known = {*_OTHERS, *_REQUESTS}
+    known |= {f"{keys.ROTATE_PREFIX}{what}" for what in keys.ROTATABLE}
+    known |= {f"{keys.REVOKE_PREFIX}{what}" for what in keys.REVOCABLE}
+    unknown = sorted(key for key in annotations if key.startswith(_PREFIX) and key not in known)
+    for key in unknown[:_MAX_REFUSED]:
+        message, remedy = "asks for nothing that vc-operator knows", _remedy_unknown(key)
+        _refuse(refused, key, annotations[key], message, remedy)
 
 
-def _problem(key: str, text: str, message: str, remedy: str) -> SpecProblem:
+def _remedy_unknown(key: str) -> str:
+    of: dict[str, Collection[str]] = {
+        keys.ROTATE_PREFIX: keys.ROTATABLE,
+        keys.REVOKE_PREFIX: keys.REVOCABLE,
+    }
+    for prefix, known in of.items():
+        if key.startswith(prefix):
+            return f"remove the annotation; behind {prefix} it can be {', '.join(known)}"
+    return f"remove the annotation; it can be {', '.join(_REQUESTS)}"
+
+
+def _refuse(refused: dict[str, RefusedRequest], key: str, text: str, message: str, remedy: str) -> None:
     shown = repr(text[:_MAX_SHOWN_CHARS])
-    return SpecProblem(f"metadata.annotations[{key}]", "RequestInvalid", f"{shown} {message}", remedy)
+    sentence = f"metadata.annotations[{key}]: {shown} {message}; {remedy}"
+    refused[key] = RefusedRequest(key, _digest(text), sentence)
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:_DIGEST_CHARS]

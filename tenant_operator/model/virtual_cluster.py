@@ -141,6 +141,14 @@ class SleepStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tru
     why: str = ""
 
 
+class RefusedRequest(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """An annotation whose value asks for nothing, until it goes or changes. `message` has the remedy."""
+
+    annotation: str
+    digest: str = ""
+    message: str = ""
+
+
 class VirtualClusterStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     phase: str = ""
     cluster_namespace: str = ""
@@ -161,6 +169,7 @@ class VirtualClusterStatus(msgspec.Struct, frozen=True, rename="camel", omit_def
     keys: list[KeyStatus] = []
     backups: list[BackupStatus] = []
     restore: RestoreStatus | None = None
+    refused_requests: list[RefusedRequest] = []
 
 
 class VirtualCluster(msgspec.Struct, frozen=True):

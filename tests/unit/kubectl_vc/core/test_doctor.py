@@ -133,6 +133,23 @@ ETCD = "Pod tenants-acme/etcd-0, container etcd"
                 )
             ],
         ),
+        # What a sleeper is asked may be refused.
+        (
+            TenantFacts(
+                TenantView(
+                    running(
+                        conditions=[
+                            condition("Ready", "False"),
+                            condition("UpToDate", "False", "RequestInvalid", "'x' is no time; write it so"),
+                            condition("CertificatesValid", "False", "Waits", "a; b"),
+                            condition("Sleeping"),
+                        ],
+                        sleep={"since": "2026-11-30T10:00:00Z"},
+                    )
+                )
+            ),
+            [("condition UpToDate", "False, RequestInvalid: 'x' is no time", "write it so")],
+        ),
         # A sleeper has no pod, and nothing is wrong with that.
         (
             TenantFacts(

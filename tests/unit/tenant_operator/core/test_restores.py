@@ -120,6 +120,53 @@ def test_unknown_backup_is_refused_and_stops_nothing() -> None:
     assert world.cluster["status"]["restore"] == {}
 
 
+def up_to_date(world: FakeWorld) -> tuple[str, str, str]:
+    found = next(each for each in world.cluster["status"]["conditions"] if each.get("type") == "UpToDate")
+    return found["status"], found["reason"], found["message"]
+
+
+def test_a_later_backup_does_not_carry_out_what_was_refused() -> None:
+    world = saved()
+    annotations_of(world)[RESTORE] = "weekly"
+    world.run()
+    status, reason, message = up_to_date(world)
+    assert (status, reason) == ("False", "RestoreRefused")
+    assert "metadata.annotations[vcnode.io/restore-requested]: backup weekly: " in message
+    annotations_of(world)["vcnode.io/backup-requested"] = "weekly"
+    world.run()
+    assert [each["name"] for each in world.cluster["status"]["backups"]] == ["nightly", "weekly"]
+    claim = Ref("PersistentVolumeClaim", key_of(world), "data-etcd-0")
+    assert world.objects[claim]["metadata"]["uid"] == "old"
+    assert up_to_date(world) == (status, reason, message)
+    del annotations_of(world)[RESTORE]
+    world.run()
+    assert up_to_date(world)[0] == "True"
+    annotations_of(world)[RESTORE] = "weekly"
+    world.run()
+    assert world.cluster["status"]["restore"]["phase"] == "Completed"
+
+
+def test_all_refused_requests_are_in_one_condition() -> None:
+    world = saved()
+    annotations_of(world).update(
+        {RESTORE: "weekly", "vcnode.io/revoke-cluster-ca": "x", "vcnode.io/confirm-upgrade": "v9"}
+    )
+    world.run()
+    status, reason, message = up_to_date(world)
+    assert (status, reason) == ("False", "RequestInvalid")
+    for name in ("restore-requested", "revoke-cluster-ca", "confirm-upgrade"):
+        assert f"metadata.annotations[vcnode.io/{name}]: " in message
+    assert [each["annotation"] for each in world.cluster["status"]["refusedRequests"]] == [
+        "vcnode.io/confirm-upgrade",
+        "vcnode.io/revoke-cluster-ca",
+    ]
+    for name in (RESTORE, "vcnode.io/revoke-cluster-ca", "vcnode.io/confirm-upgrade"):
+        del annotations_of(world)[name]
+    world.run()
+    assert up_to_date(world)[0] == "True"
+    assert "refusedRequests" not in world.cluster["status"]
+
+
 def test_restore_can_be_asked_for_again() -> None:
     world = asked()
     world.run()

@@ -3,12 +3,17 @@
 
 import datetime as dt
 
+import msgspec
 import pytest
 
 from tenancy import keys
 from tenant_operator.life.requests import Requests, read, text_of, time_of
+from tenant_operator.model.virtual_cluster import RotationStatus, UpgradeStatus, VirtualClusterStatus
 
 NOW_S = dt.datetime(2026, 11, 30, 8, 0, tzinfo=dt.UTC).timestamp()
+
+
+UPGRADED = VirtualClusterStatus(upgrade=UpgradeStatus("v1.33", "v1.34"))
 
 
 def test_all_requests_are_read() -> None:
@@ -23,7 +28,7 @@ def test_all_requests_are_read() -> None:
         f"{keys.REVOKE_PREFIX}cluster-ca": "2026-11-30T08:00:00Z",
         "other": "value",
     }
-    assert read(annotations, NOW_S) == Requests(
+    assert read(annotations, NOW_S, UPGRADED) == Requests(
         sleep_at_s=NOW_S - 3600,
         wake_at_s=NOW_S + 60,
         backup="before-upgrade",
@@ -81,29 +86,100 @@ def test_no_annotation_asks_for_nothing() -> None:
         (
             f"{keys.ROTATE_PREFIX}everything",
             "1",
-            "metadata.annotations[vcnode.io/rotate-]: 'everything' cannot be rotated; use one of cluster-ca, "
-            "front-proxy-ca, etcd-ca, kubelet-client-ca, gateway-ca, service-account-keys, encryption-key, "
-            "certificates",
+            "metadata.annotations[vcnode.io/rotate-everything]: '1' asks for nothing that vc-operator knows; "
+            "remove the annotation; behind vcnode.io/rotate- it can be cluster-ca, front-proxy-ca, etcd-ca, "
+            "kubelet-client-ca, gateway-ca, service-account-keys, encryption-key, certificates",
         ),
         (
             f"{keys.REVOKE_PREFIX}encryption-key",
             "1",
-            "metadata.annotations[vcnode.io/revoke-]: 'encryption-key' cannot be revoked; use one of "
-            "cluster-ca, service-account-keys",
+            "metadata.annotations[vcnode.io/revoke-encryption-key]: '1' asks for nothing that vc-operator "
+            "knows; remove the annotation; behind vcnode.io/revoke- it can be cluster-ca, "
+            "service-account-keys",
+        ),
+        (
+            f"{keys.REVOKE_PREFIX}cluster-ca",
+            "1",
+            "metadata.annotations[vcnode.io/revoke-cluster-ca]: '1' is the token of no rotation of "
+            "cluster-ca; remove the annotation; once status.rotations has a rotation, use the token of that",
+        ),
+        (
+            "vcnode.io/sleep-request-at",
+            "2026-11-30T07:00:00Z",
+            "metadata.annotations[vcnode.io/sleep-request-at]: '2026-11-30T07:00:00Z' asks for nothing that "
+            "vc-operator knows; remove the annotation; it can be vcnode.io/sleep-requested-at, "
+            "vcnode.io/wake-requested-at, vcnode.io/backup-requested, vcnode.io/restore-requested, "
+            "vcnode.io/confirm-upgrade",
         ),
     ],
 )
 def test_what_cannot_be_used_is_a_problem(key: str, value: str, problem: str) -> None:
     """And the other requests are read all the same."""
-    found = read({key: value, keys.CONFIRM_UPGRADE: "v1.34"}, NOW_S)
-    assert [each.text for each in found.problems] == [problem]
+    found = read({key: value, keys.CONFIRM_UPGRADE: "v1.34"}, NOW_S, UPGRADED)
+    assert [(each.annotation, each.message) for each in found.refused] == [(key, problem)]
     assert found.confirmed_version == "v1.34"
     assert (found.sleep_at_s, found.wake_at_s, found.backup, found.restore) == (None, None, "", "")
 
 
 def test_many_wrong_annotations_make_few_problems() -> None:
     annotations = {f"{keys.ROTATE_PREFIX}{number}": "x" for number in range(1000)}
-    assert len(read(annotations, NOW_S).problems) == 16
+    assert len(read(annotations, NOW_S).refused) == 16
+
+
+@pytest.mark.parametrize(
+    ("upgrade", "last"),
+    [(None, "there was none"), (UpgradeStatus("v1.34", "v1.35", confirmed=True), "the last one is to v1.35")],
+)
+def test_a_confirmation_is_of_the_upgrade_there_is(upgrade: UpgradeStatus | None, last: str) -> None:
+    found = read({keys.CONFIRM_UPGRADE: "v1.36"}, NOW_S, VirtualClusterStatus(upgrade=upgrade))
+    assert [each.message for each in found.refused] == [
+        f"metadata.annotations[vcnode.io/confirm-upgrade]: 'v1.36' is not what an upgrade leads to: {last}; "
+        "remove the annotation, and confirm an upgrade once status.upgrade has it"
+    ]
+
+
+def test_what_the_syncer_and_the_operator_write_is_known() -> None:
+    others = (keys.SYNC_WEIGHT, keys.SYNC_POLICY, keys.RELEASE_HELD, keys.HOLD_DELETIONS)
+    assert read(dict.fromkeys(others, "1"), NOW_S) == Requests()
+
+
+LATER = "2026-11-30T09:00:00Z"
+REFUSED = {
+    keys.SLEEP_REQUESTED_AT: LATER,
+    keys.WAKE_REQUESTED_AT: LATER,
+    keys.CONFIRM_UPGRADE: "v1.35",
+    **{f"{keys.REVOKE_PREFIX}{what}": "token" for what in keys.REVOCABLE},
+}
+"""Each becomes usable as time goes, or by what others begin."""
+WORLD = VirtualClusterStatus(
+    upgrade=UpgradeStatus("v1.34", "v1.35"),
+    rotations=[RotationStatus(what, "token", "Trusted") for what in keys.ROTATABLE],
+)
+
+
+@pytest.mark.parametrize("key", REFUSED)
+def test_a_refused_request_is_not_carried_out_later(key: str) -> None:
+    annotations = {key: REFUSED[key]}
+    first = read(annotations, NOW_S)
+    assert len(first.refused) == 1
+    after = msgspec.structs.replace(WORLD, refused_requests=list(first.refused))
+    assert read(annotations, NOW_S + 7200, after) == first
+    # It would be, but for the status; and it is, once the annotation was taken off.
+    assert read(annotations, NOW_S + 7200, WORLD) != first
+    gone = read({}, NOW_S + 7200, after)
+    assert gone == Requests()
+    cleared = msgspec.structs.replace(WORLD, refused_requests=list(gone.refused))
+    assert read(annotations, NOW_S + 7200, cleared).refused == ()
+
+
+@pytest.mark.parametrize("key", REFUSED)
+def test_another_value_is_another_request(key: str) -> None:
+    status = msgspec.structs.replace(
+        WORLD, refused_requests=list(read({key: "x" + REFUSED[key]}, NOW_S).refused)
+    )
+    found = read({key: REFUSED[key]}, NOW_S + 7200, status)
+    assert found.refused == ()
+    assert found != Requests()
 
 
 @pytest.mark.parametrize(
