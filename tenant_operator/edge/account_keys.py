@@ -8,6 +8,7 @@ import base64
 
 import msgspec
 
+from daemonkit.kube.answers import decoded
 from daemonkit.kube.client import ApiClient
 from daemonkit.kube.resources import ListMeta, NameOnly
 from tenant_operator.edge.pages import PageReader
@@ -59,15 +60,20 @@ class _Secrets(msgspec.Struct, frozen=True):
     items: list[_Secret] = []
 
 
+_PUBLISHED_KEYS = msgspec.json.Decoder(_PublishedKeys)
+_TOKEN_REQUESTED = msgspec.json.Decoder(_TokenRequest)
+_SECRET_PAGE = msgspec.json.Decoder(_Secrets)
+
+
 async def answer(client: ApiClient) -> ConsumerAnswer:
     """One API server: the keys that it publishes, and the one of a token that it signs now.
 
     Raises ApiError, UnreachableError, and ValueError for what is no token.
     """
     body = await client.request("GET", _KEY_SET, {}, limit_bytes=_MAX_ANSWER_BYTES)
-    published = msgspec.json.decode(body, type=_PublishedKeys).keys
+    published = decoded(_PUBLISHED_KEYS, body).keys
     body = await client.request("POST", _TOKEN, {}, _TOKEN_REQUEST, limit_bytes=_MAX_ANSWER_BYTES)
-    signed = msgspec.json.decode(body, type=_TokenRequest).status.token
+    signed = decoded(_TOKEN_REQUESTED, body).status.token
     return ConsumerAnswer(frozenset(each.kid for each in published), frozenset({_key_of(signed)}))
 
 
@@ -77,7 +83,7 @@ async def token_secrets(client: ApiClient) -> dict[str, ConsumerAnswer | None]:
     reader = PageReader(client, _SECRETS, {"fieldSelector": _TOKEN_SECRETS}, _PAGE)
     token, left = "", _MAX_SECRETS
     while left > 0:
-        page = msgspec.json.decode(await reader.read(token), type=_Secrets)
+        page = decoded(_SECRET_PAGE, await reader.read(token))
         left -= max(len(page.items), _PAGE_SECRETS)
         for each in page.items:
             text = each.data.token.decode("ascii", "replace")

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from daemonkit.kube.answers import decoded
 from daemonkit.kube.client import ApiClient
 from daemonkit.kube.resources import ListMeta, NameOnly
 from tenancy import x509
@@ -116,10 +117,20 @@ def certificates_in(pem: bytes) -> list[bytes]:
     return [der_of(each.strip() + b"\n" + _END) for each in pem.split(_END)[:-1]]
 
 
+class _Published(msgspec.Struct, frozen=True):
+    """The ConfigMap that a tenant may write, with any text."""
+
+    metadata: NameOnly
+    data: dict[str, str] = {}
+
+
+_PUBLISHED = msgspec.json.Decoder(_Published)
+
+
 async def published(client: ApiClient, authority: RotatingAuthority) -> dict[str, ConsumerAnswer | None]:
     """What aggregated API servers trust. Raises ApiError, UnreachableError, ValueError."""
     body = await client.request("GET", AUTHENTICATION, {}, limit_bytes=_MAX_ANSWER_BYTES)
-    bundle = (msgspec.json.decode(body).get("data") or {}).get(authority.published_as, "")
+    bundle = decoded(_PUBLISHED, body).data.get(authority.published_as, "")
     return {"": authority.of_bundle(bundle.encode())}
 
 
@@ -195,21 +206,19 @@ class _RootTexts:
 async def unpublish(client: GatedClient, authority: RotatingAuthority) -> None:
     """Remove the former authority from what aggregated API servers trust, at the version that was read.
 
+    What is no certificate stays: it is the tenant's, and whoever reads it finds no former authority there.
     Raises ApiError, UnreachableError, ValueError.
     """
     if not authority.former:
         raise ValueError("no former authority is to be removed")
     body = await client.request("GET", AUTHENTICATION, {}, limit_bytes=_MAX_ANSWER_BYTES)
-    found = msgspec.json.decode(body)
-    bundle = (found.get("data") or {}).get(authority.published_as, "").encode()
-    kept = [
-        each.strip() + b"\n" + _END + b"\n"
-        for each in bundle.split(_END)[:-1]
-        if der_of(each.strip() + b"\n" + _END) != authority.former
-    ]
+    found = decoded(_PUBLISHED, body)
+    *parts, rest = found.data.get(authority.published_as, "").encode().split(_END)
+    whole = [each.strip() + b"\n" + _END for each in parts]
+    kept = [each + b"\n" for each in whole if _der_or_none(each) != authority.former]
     patch = {
-        "metadata": {"resourceVersion": found["metadata"]["resourceVersion"]},
-        "data": {authority.published_as: b"".join(kept).decode()},
+        "metadata": {"resourceVersion": found.metadata.resource_version},
+        "data": {authority.published_as: (b"".join(kept) + rest.strip()).decode()},
     }
     await client.request(
         "PATCH",
@@ -219,3 +228,10 @@ async def unpublish(client: GatedClient, authority: RotatingAuthority) -> None:
         content_type=_MERGE_PATCH,
         limit_bytes=_MAX_ANSWER_BYTES,
     )
+
+
+def _der_or_none(pem: bytes) -> bytes | None:
+    try:
+        return der_of(pem)
+    except ValueError:
+        return None

@@ -262,7 +262,11 @@ class Executor:
 
     async def _unpublish(self, ref: Ref, authority: Object, here: Ref) -> None:
         """Aggregated API servers of the tenant trust the former authority no longer."""
-        former = read_authority(authority, None)
+        try:
+            former = read_authority(authority, None)
+        except (KeyError, ValueError):
+            text = f"{ref} has a certificate that cannot be read; restore it from a backup"
+            raise StepFailedError("AuthorityMissing", text) from None
         await self._in_tenant(ref.namespace, here, lambda client: unpublish(client, former))
 
     async def _rewrite(self, step: Rotate, config: Object, here: Ref) -> str:
@@ -288,6 +292,9 @@ class Executor:
             raise _tenant_failure(late, here) from None
         except (ApiError, UnreachableError) as error:
             raise _tenant_failure(error, here) from None
+        except ValueError:
+            unread = UnreachableError("its answer cannot be read", Cause.MALFORMED)
+            raise _tenant_failure(unread, here) from None
         finally:
             await client.close()
 

@@ -219,3 +219,17 @@ async def test_without_a_former_authority_nothing_is_removed() -> None:
     client = FakeAnswers({f"GET {AUTHENTICATION}": value, f"PATCH {AUTHENTICATION}": {}})
     with pytest.raises(ValueError, match="former"):
         await authority_keys.unpublish(client, read())  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "text", ["no certificate", "-----BEGIN CERTIFICATE-----\n!!\n-----END CERTIFICATE-----\n", "a\u00e9"]
+)
+async def test_what_is_no_certificate_stays(text: str) -> None:
+    """A tenant wrote it; the former authority goes all the same."""
+    former = read("former_crt")
+    bundle = OLD.certificate_pem.decode() + NEW.certificate_pem.decode() + text
+    value = {"metadata": {"resourceVersion": "9"}, "data": {"requestheader-client-ca-file": bundle}}
+    client = FakeAnswers({f"GET {AUTHENTICATION}": value, f"PATCH {AUTHENTICATION}": {}})
+    await authority_keys.unpublish(client, former)  # type: ignore[arg-type]
+    kept = json.loads(client.bodies[-1])["data"]["requestheader-client-ca-file"]
+    assert kept == NEW.certificate_pem.decode() + text

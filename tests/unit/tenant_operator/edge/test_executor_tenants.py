@@ -171,3 +171,48 @@ async def test_a_silent_tenant_ends_no_later(step: OperatorStep, monkeypatch: py
     failures, _ = await carried.carry_out(OBSERVED, [step])
     expected = [] if isinstance(step, SettleDefaults) else ["TenantUnreachable"]
     assert [each.reason for each in failures] == expected
+
+
+class AnyAnswer:
+    """Answers each question with this."""
+
+    def __init__(self, answer: bytes) -> None:
+        self.answer = answer
+
+    async def request(self, *_: object, **__: object) -> bytes:
+        return self.answer
+
+    async def close(self) -> None:
+        pass
+
+
+BUNDLES = (
+    "no certificate",
+    "-----END CERTIFICATE-----",
+    "-----BEGIN CERTIFICATE-----\n!!!\n-----END CERTIFICATE-----\n",
+    "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\nrest",
+    "\u00e9\u0000-----BEGIN CERTIFICATE-----\n\u00e9\n-----END CERTIFICATE-----",
+)
+ANSWERS = (
+    *(b"", b"{", b"[]", b"null", b"7", b'"x"', b"\xff", b"[" * 100_000, b"{}"),
+    *(b'{"metadata":7}', b'{"metadata":{},"data":7,"items":7}', b'{"metadata":{},"items":[7]}'),
+    *(
+        msgspec.json.encode(
+            {
+                "metadata": {"resourceVersion": "1"},
+                "data": {"client-ca-file": text, "requestheader-client-ca-file": text},
+            }
+        )
+        for text in BUNDLES
+    ),
+)
+
+
+@pytest.mark.parametrize("answer", ANSWERS, ids=range(len(ANSWERS)))
+@pytest.mark.parametrize("step", [each for each in STEPS if is_in_tenant(each)], ids=repr_of)
+async def test_any_answer_is_a_failure_at_most(step: OperatorStep, answer: bytes) -> None:
+    """A tenant writes what it likes into its objects: that is a condition, never a traceback."""
+    client: Any = AnyAnswer(answer)
+    carried = executor_of(lambda _: GatedClient(client, lambda: True))
+    failures, _ = await carried.carry_out(OBSERVED, [step])
+    assert {each.reason for each in failures} <= {"TenantUnreachable"}
