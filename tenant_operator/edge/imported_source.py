@@ -13,6 +13,7 @@ from daemonkit.kube.answers import decoded
 from daemonkit.kube.client import ApiError, Requester, UnreachableError
 from daemonkit.kube.kubeconfig import Access, KubeconfigError
 from daemonkit.kube.resources import NAMESPACES
+from daemonkit.remedies import Cause
 from tenant_operator.model.foreign_text import one_line
 from tenant_operator.model.objects import Object
 from tenant_operator.pki.facts import digest_of
@@ -21,6 +22,8 @@ from tenant_operator.provisioners.imported.source import ImportProbe, Kubeconfig
 # It is a server of another maker, and may be none.
 PROBE_TIMEOUT_S = 10.0
 _MAX_ANSWER_BYTES = 1 << 20
+NO_ANSWER = "no API server answers there whose certificate is of the kubeconfig's authority"
+"""One text for all ways in which a connection fails."""
 # With all that one kubeconfig is refused for.
 _MAX_REFUSAL = 500
 _REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
@@ -60,9 +63,17 @@ async def probe_import(client: Requester) -> ImportProbe:
         async with asyncio.timeout(PROBE_TIMEOUT_S):
             return await _asked(client)
     except TimeoutError:
-        return ImportProbe(failure=f"no answer in {PROBE_TIMEOUT_S:.0f} s")
-    except (ApiError, UnreachableError) as error:
+        return ImportProbe(failure=NO_ANSWER)
+    except UnreachableError as error:
+        return ImportProbe(failure=unreachable_text(error))
+    except ApiError as error:
         return ImportProbe(failure=one_line(error))
+
+
+def unreachable_text(error: UnreachableError) -> str:
+    """Why it does not answer, for the author of the VirtualCluster, who may have named any machine that the
+    operator reaches: whether one listens there is not told."""
+    return one_line(error) if error.cause is Cause.ADDRESS_REFUSED else NO_ANSWER
 
 
 async def _asked(client: Requester) -> ImportProbe:

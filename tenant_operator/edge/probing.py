@@ -29,6 +29,7 @@ from tenant_operator.core.probes import (
 )
 from tenant_operator.edge.control_plane_pods import ComponentPod, pods_of
 from tenant_operator.edge.imported_probe import ask_source
+from tenant_operator.edge.imported_source import PROBE_TIMEOUT_S
 from tenant_operator.edge.job_log import job_log
 from tenant_operator.edge.ready_nodes import ReadyNodes
 from tenant_operator.edge.requests import SuperClusterWriter
@@ -44,7 +45,13 @@ from tenant_operator.model.objects import Object, Ref
 TIMEOUT_S = 5.0
 # It asks every node.
 ROTATION_TIMEOUT_S = 30.0
-_PROBE_TIMEOUT_S: dict[type, float | None] = {RotationProbe: ROTATION_TIMEOUT_S, NamespacesProbe: None}
+# It is longer than the one of the import's own API server, whose silence has its own text.
+SOURCE_TIMEOUT_S = PROBE_TIMEOUT_S + TIMEOUT_S
+_PROBE_TIMEOUT_S: dict[type, float | None] = {
+    RotationProbe: ROTATION_TIMEOUT_S,
+    NamespacesProbe: None,
+    SourceProbe: SOURCE_TIMEOUT_S,
+}
 # Of the nodes, so many are asked at a time: with thousands of them it is a sample.
 MAX_NODES = 16
 # API servers of one tenant, and how long one may take.

@@ -9,7 +9,8 @@ import yaml
 
 from daemonkit.kube.client import ApiError, UnreachableError
 from daemonkit.kube.resources import Status
-from tenant_operator.edge.imported_source import probe_import, read_kubeconfig, secret_value
+from daemonkit.remedies import Cause
+from tenant_operator.edge.imported_source import NO_ANSWER, probe_import, read_kubeconfig, secret_value
 from tenant_operator.model.virtual_cluster import ImportRef
 from tenant_operator.pki.facts import digest_of
 from tenant_operator.provisioners.imported.source import ImportProbe, KubeconfigFacts, SourceChoice, choose
@@ -204,7 +205,7 @@ async def test_a_server_without_identity_is_none(namespace: object) -> None:
 @pytest.mark.parametrize(
     ("error", "failure"),
     [
-        (UnreachableError("no route to host"), "no route to host"),
+        (UnreachableError("it is loopback", Cause.ADDRESS_REFUSED), "it is loopback"),
         (ApiError(Status(401, "Unauthorized", "who\nare\x1b you")), "401 Unauthorized: who are you"),
         (ApiError(Status(403, "Forbidden", "x" * 1000)), ("403 Forbidden: " + "x" * 1000)[:253]),
     ],
@@ -213,3 +214,13 @@ async def test_failures_are_one_bounded_line(error: Exception, failure: str) -> 
     fake = server()
     fake.error = lambda _path: error
     assert await probe_import(fake) == ImportProbe(failure=failure)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("error", [TimeoutError(), *(UnreachableError("x", each) for each in Cause)])
+async def test_what_is_reachable_is_not_told(error: Exception) -> None:
+    """The author names the machine, and the operator reaches more than he does."""
+    fake = server()
+    fake.error = lambda _path: error
+    is_judged = isinstance(error, UnreachableError) and error.cause is Cause.ADDRESS_REFUSED
+    assert await probe_import(fake) == ImportProbe(failure="x" if is_judged else NO_ANSWER)
