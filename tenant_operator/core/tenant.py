@@ -70,8 +70,9 @@ def plan(observed: Observed, settings: Settings) -> TenantPlan:
         return TenantPlan(findings=(finding,), waits_for=resolved.text, check_again_s=_REFUSED_S)
     cluster = observed.virtual_cluster
     if cluster.spec.import_ is not None:
-        return plan_imported(observed, resolved.control_plane, cluster.spec.import_, settings)
-    asked = requests.read(cluster.metadata.annotations, observed.now_s, cluster.status)
+        made = plan_imported(observed, resolved.control_plane, cluster.spec.import_, settings)
+        return _with_refused(made, _asked(observed), None)
+    asked = _asked(observed)
     rest = sleep.decide(cluster, asked, observed.now_s, _volumes(observed))
     made_as = native.as_made(observed, resolved.control_plane)
     resolved = kept_versions.with_members(resolved, made_as)
@@ -182,13 +183,22 @@ def _volumes(observed: Observed) -> list[Ref]:
     return sorted(ref for ref in observed.objects if ref.kind == "PersistentVolumeClaim")
 
 
-def _with_refused(made: TenantPlan, asked: Requests, restoring: RestoreDecision) -> TenantPlan:
+def _asked(observed: Observed) -> Requests:
+    cluster = observed.virtual_cluster
+    is_imported = cluster.spec.import_ is not None
+    return requests.read(
+        cluster.metadata.annotations, observed.now_s, cluster.status, is_imported=is_imported
+    )
+
+
+def _with_refused(made: TenantPlan, asked: Requests, restoring: RestoreDecision | None) -> TenantPlan:
     """The plan with all requests that are refused in condition UpToDate, before what that has else."""
     texts = [each.message for each in asked.refused]
-    if restoring.reason == "RestoreRefused" and not restoring.is_stopped:
+    reason = "RequestInvalid"
+    if restoring is not None and restoring.reason == "RestoreRefused" and not restoring.is_stopped:
+        reason = "RequestInvalid" if texts else restoring.reason
         remedy = "remove the annotation, or name another backup"
         texts.append(f"metadata.annotations[{keys.RESTORE_REQUESTED}]: {restoring.message}; {remedy}")
-    reason = "RequestInvalid" if asked.refused else restoring.reason
     findings = tuple(
         fails(each.type, reason if each.is_true else each.reason, ". ".join((*texts, each.message)))
         if texts and each.type is ConditionType.UP_TO_DATE

@@ -58,9 +58,14 @@ class Requests(msgspec.Struct, frozen=True):
 
 
 def read(
-    annotations: Mapping[str, str], now_s: float, status: VirtualClusterStatus | None = None
+    annotations: Mapping[str, str],
+    now_s: float,
+    status: VirtualClusterStatus | None = None,
+    *,
+    is_imported: bool = False,
 ) -> Requests:
-    """The requests among the annotations of a VirtualCluster with this status."""
+    """The requests among the annotations of a VirtualCluster with this status. Of one that `is_imported` all
+    are refused: its control plane is its maker's."""
     status = VirtualClusterStatus() if status is None else status
     refused = {
         each.annotation: each
@@ -68,6 +73,10 @@ def read(
         if each.annotation in annotations and each.digest == _digest(annotations[each.annotation])
     }
     left = {key: text for key, text in annotations.items() if key not in refused}
+    if is_imported:
+        for key in sorted(key for key in left if _is_request(key)):
+            message = "is of no control plane that others made"
+            _refuse(refused, key, left.pop(key), message, "remove the annotation, and use their means")
     rotations = _tokens(left, keys.ROTATE_PREFIX, keys.ROTATABLE, refused)
     revoked = _tokens(left, keys.REVOKE_PREFIX, keys.REVOCABLE, refused)
     for what, token in tuple(revoked.items()):
@@ -104,6 +113,10 @@ def time_of(text: str) -> float | None:
 def text_of(at_s: float) -> str:
     """A time as Kubernetes writes it."""
     return dt.datetime.fromtimestamp(at_s, dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _is_request(key: str) -> bool:
+    return key in _REQUESTS or key.startswith((keys.ROTATE_PREFIX, keys.REVOKE_PREFIX))
 
 
 def _time(

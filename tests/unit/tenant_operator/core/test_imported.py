@@ -113,3 +113,16 @@ def test_a_restart_changes_no_condition_before_it_asked() -> None:
     made.probes.clear()
     plan = made.plan()
     assert (plan.steps, plan.findings, plan.phase) == ((), (), None)
+
+
+def test_what_is_asked_of_others_is_refused_in_a_condition() -> None:
+    made = world(**CLIENT)
+    made.cluster["metadata"]["annotations"] = {"vcnode.io/sleep-requested-at": "2027-01-15T07:00:00Z"}
+    made.run()
+    status, reason, message = condition(made, ConditionType.UP_TO_DATE)
+    assert (status, reason) == ("False", "RequestInvalid")
+    assert message.startswith("metadata.annotations[vcnode.io/sleep-requested-at]: ")
+    assert condition(made, ConditionType.READY)[0] == "True"
+    made.cluster["metadata"]["annotations"] = {}
+    made.run()
+    assert condition(made, ConditionType.UP_TO_DATE)[:2] == ("True", "Imported")

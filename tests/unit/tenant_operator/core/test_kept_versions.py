@@ -208,6 +208,25 @@ def test_ranges_are_judged_when_the_tenant_is_made() -> None:
     assert new.plan().findings[0].reason == "ServiceRangeOverlaps"
 
 
+def test_a_confirmation_is_of_what_the_upgrade_leads_to() -> None:
+    """The annotation is of a patch release that somebody chooses later."""
+    world = running()
+    world.more_versions = (version("v1.35", "1.35.0"), version("v1.35.1", "1.35.1"))
+    world.cluster["spec"]["clusterVersionName"] = "v1.35"
+    world.run()
+    world.cluster["metadata"]["annotations"] = {keys.CONFIRM_UPGRADE: "v1.35.1"}
+    world.run()
+    assert condition(world, "UpToDate")["reason"] == "RequestInvalid"
+    world.cluster["spec"]["clusterVersionName"] = "v1.35.1"
+    world.run()
+    upgrade = world.cluster["status"]["upgrade"]
+    assert (upgrade["to"], upgrade.get("confirmed", False)) == ("v1.35.1", False)
+    assert world.cluster["metadata"]["annotations"] == {}
+    world.cluster["metadata"]["annotations"][keys.CONFIRM_UPGRADE] = "v1.35.1"
+    world.run()
+    assert world.cluster["status"]["upgrade"]["confirmed"] is True
+
+
 @pytest.mark.parametrize("left", ["v1.35", "v1.34"])
 def test_a_confirmation_is_of_one_upgrade(left: str) -> None:
     """The annotation is of an upgrade that was taken back, or of one before this."""

@@ -200,3 +200,26 @@ def test_times(text: str, expected: float | None) -> None:
 
 def test_a_time_is_written_as_it_is_read() -> None:
     assert time_of(text_of(NOW_S)) == NOW_S
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        keys.SLEEP_REQUESTED_AT,
+        keys.WAKE_REQUESTED_AT,
+        keys.BACKUP_REQUESTED,
+        keys.RESTORE_REQUESTED,
+        keys.CONFIRM_UPGRADE,
+        *(f"{keys.ROTATE_PREFIX}{what}" for what in keys.ROTATABLE),
+        *(f"{keys.REVOKE_PREFIX}{what}" for what in keys.REVOCABLE),
+    ],
+)
+def test_nothing_is_asked_of_a_control_plane_of_others(key: str) -> None:
+    text = "v1.35" if key == keys.CONFIRM_UPGRADE else "2026-11-30T07:00:00Z"
+    found = read({key: text, keys.SYNC_WEIGHT: "2"}, NOW_S, WORLD, is_imported=True)
+    message = (
+        f"metadata.annotations[{key}]: '{text}' is of no control plane that others made; remove the "
+        "annotation, and use their means"
+    )
+    assert [each.message for each in found.refused] == [message]
+    assert msgspec.structs.replace(found, refused=()) == Requests()
