@@ -3,8 +3,11 @@
 another address a moment later."""
 
 import asyncio
+import functools
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
 from daemonkit.kube.foreign_address import refusal
@@ -13,12 +16,34 @@ from daemonkit.remedies import one_line
 
 # A name has a few; each may take its time.
 MAX_ADDRESSES = 4
+# Names that are resolved at a time.
+MAX_NAMES = 16
 
 
-async def lookup(host: str, port: int) -> list[str]:
-    """The addresses of a host, as the resolver orders them. Raises OSError."""
-    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return list(dict.fromkeys(str(each[4][0]) for each in found))
+class ForeignNames:
+    """Resolves names in threads that nothing else needs: a name server may keep one of them for half a
+    minute, also when nobody waits any more. Each name has one at a time. `resolve` is as `getaddrinfo`."""
+
+    def __init__(self, resolve: Callable[..., Sequence[Any]] = socket.getaddrinfo) -> None:
+        self._resolve = resolve
+        self._threads = ThreadPoolExecutor(MAX_NAMES, "foreign-names")
+        self._under_way: dict[tuple[str, int], asyncio.Future[Sequence[Any]]] = {}
+
+    async def lookup(self, host: str, port: int) -> list[str]:
+        """The addresses of a host, as the resolver orders them. Raises OSError."""
+        future = self._under_way.get((host, port))
+        if future is None:
+            call = functools.partial(self._resolve, host, port, type=socket.SOCK_STREAM)
+            future = asyncio.get_running_loop().run_in_executor(self._threads, call)
+            self._under_way[host, port] = future
+            future.add_done_callback(functools.partial(self._over, (host, port)))
+        found = await asyncio.shield(future)
+        return list(dict.fromkeys(str(each[4][0]) for each in found))
+
+    def _over(self, name: tuple[str, int], future: asyncio.Future[Sequence[Any]]) -> None:
+        del self._under_way[name]
+        if not future.cancelled():
+            future.exception()  # nobody may wait for it any more
 
 
 class ForeignHosts:
@@ -27,10 +52,10 @@ class ForeignHosts:
     def __init__(
         self,
         super_server: Callable[[], str],
-        lookup: Callable[[str, int], Awaitable[list[str]]] = lookup,
+        lookup: Callable[[str, int], Awaitable[list[str]]] | None = None,
     ) -> None:
         self._super_server = super_server
-        self._lookup = lookup
+        self._lookup = ForeignNames().lookup if lookup is None else lookup
 
     async def resolve(self, host: str, port: int) -> list[str]:
         """The addresses to dial. Raises AddressRefusedError if one is nobody's to dial, and OSError."""

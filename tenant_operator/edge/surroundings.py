@@ -11,7 +11,7 @@ import msgspec
 from daemonkit.kube.byte_budget import ByteBudget
 from daemonkit.kube.client import ApiClient, Client, HostResolver
 from daemonkit.kube.credentials import Credentials
-from daemonkit.kube.foreign_hosts import ForeignHosts
+from daemonkit.kube.foreign_hosts import ForeignHosts, ForeignNames
 from daemonkit.kube.kubeconfig import Access, in_cluster, load
 from daemonkit.kube.resources import KubeObject
 from daemonkit.kube.shared_budget import SharedBudget
@@ -62,6 +62,7 @@ class CountedClients:
 
     def __init__(self, limit_bytes: int) -> None:
         self.shared = SharedBudget(limit_bytes)
+        self._names = ForeignNames()
 
     def open_tenant(self, access: Access) -> ApiClient:
         """A client of a tenant's API server. Raises CredentialsError."""
@@ -69,7 +70,8 @@ class CountedClients:
 
     def open_import(self, access: Access, super_server: str) -> ApiClient:
         """A client of an API server that the author of a VirtualCluster names. Raises CredentialsError."""
-        return _CountedClient(access, self._budget(), ForeignHosts(lambda: super_server).resolve)
+        hosts = ForeignHosts(lambda: super_server, self._names.lookup)
+        return _CountedClient(access, self._budget(), hosts.resolve)
 
     def _budget(self) -> ByteBudget[KubeObject]:
         return ByteBudget(self.shared.limit_bytes, lambda _: 0, shared=self.shared)
