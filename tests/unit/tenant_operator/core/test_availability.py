@@ -122,3 +122,12 @@ def test_what_is_not_observed_yet_makes_none_available(*, was_available: bool) -
     part = Readiness("apiserver", desired=1, ready=1, updated=1, replicas=1, is_found=True)
     found = control_plane_available(CONTROL_PLANE, (part,), "", was_available=was_available)
     assert found.is_true is was_available
+
+
+@pytest.mark.parametrize("is_asleep", [True, False])
+def test_a_tenant_that_is_to_serve_needs_a_replica(*, is_asleep: bool) -> None:
+    """One that was scaled down is scaled up a moment later."""
+    part = Readiness("apiserver", is_found=True, is_observed=True)
+    control_plane = msgspec.structs.replace(CONTROL_PLANE, is_asleep=is_asleep)
+    found = control_plane_available(control_plane, (part,), "", was_available=True)
+    assert found.is_true is is_asleep

@@ -214,7 +214,8 @@ def test_sleeping_tenant_has_no_pod_and_wakes() -> None:
     annotations["vcnode.io/wake-requested-at"] = "2027-01-15T07:30:00Z"
     made_plan = world.plan()
     # Before it is scaled up nothing of it serves.
-    assert {each.status for each in made_plan.findings if each.type == ConditionType.READY} == {"False"}
+    first = {each.type: each.status for each in made_plan.findings}
+    assert (first[ConditionType.READY], first[ConditionType.CONTROL_PLANE_AVAILABLE]) == ("False", "False")
     world.run()
     assert condition(world, ConditionType.READY) == ("True", "TenantReady")
     assert condition(world, ConditionType.SLEEPING) == ("False", "Awake")
