@@ -127,6 +127,10 @@ ROTATABLE = (
     "certificates",
 )
 
+# Annotation on a VirtualCluster whose root namespace was deleted: the UID of the Namespace that took its
+# place. By it a person gives up all that the tenant had stored.
+GIVE_UP_DATA = "vcnode.io/give-up-data"
+
 # The Secret of a VirtualCluster in its namespace, named for it and this, with its administrator's kubeconfig.
 TENANT_KUBECONFIG_SUFFIX = "-kubeconfig"
 TENANT_KUBECONFIG_KEY = "value"

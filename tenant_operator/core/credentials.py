@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from tenancy import keys
-from tenant_operator.core import known_keys, rotations, served
+from tenant_operator.core import known_keys, lost_namespace, rotations, served
 from tenant_operator.core.conditions import ConditionStatus, ConditionType, Finding
 from tenant_operator.core.live import LiveObject
 from tenant_operator.core.observed import Observed
@@ -102,6 +102,8 @@ def settle(
         requests.revoked,
         rotations.SUPPORTED,
         known_keys.spent_tokens(observed),
+        has_run=observed.virtual_cluster.status.cluster_version != "",
+        is_empty_allowed=lost_namespace.is_empty_allowed(observed, control_plane),
     )
     plan = plan_pki(inputs)
     rotating = {each.what for each in plan.steps if isinstance(each, RotateSecret)}

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from tenancy import keys
-from tenant_operator.core import credentials, databases, rollouts, starts
+from tenant_operator.core import credentials, databases, lost_namespace, rollouts, starts
 from tenant_operator.core.conditions import ConditionType, Finding, fails
 from tenant_operator.core.observed import Observed
 from tenant_operator.core.plan import PlanBuilder, Settings
@@ -34,8 +34,11 @@ _AWAITED_S = 1.0
 _KNOWN_S = 10.0
 
 
-def claim(builder: PlanBuilder, observed: Observed, control_plane: ControlPlane) -> bool:
-    """The finalizer, before anything is made, and the root namespace. Returns whether both are there."""
+def claim(
+    builder: PlanBuilder, observed: Observed, control_plane: ControlPlane, *, is_restoring: bool = False
+) -> bool:
+    """The finalizer, before anything is made, and the root namespace. Returns whether both are there, with
+    what a control plane that has run has left there."""
     meta = observed.virtual_cluster.metadata
     if FINALIZER not in meta.finalizers:
         patch = {
@@ -53,11 +56,14 @@ def claim(builder: PlanBuilder, observed: Observed, control_plane: ControlPlane)
         builder.steps.append(ClaimNamespace(manifest))
         builder.wait(f"Namespace {control_plane.key}")
         return False
+    lost = lost_namespace.root_namespace_problem(observed, control_plane)
+    if lost is not None and not (is_restoring and not live.is_ending):
+        builder.lose(lost)
     if live.is_ending:
         builder.wait(f"end of Namespace {control_plane.key}, which is being deleted")
         return False
     apply_if_needed(builder, live, manifest)
-    return True
+    return not builder.is_lost
 
 
 def service_addresses(observed: Observed, control_plane: ControlPlane) -> tuple[str, ...]:

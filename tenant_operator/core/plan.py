@@ -85,6 +85,7 @@ class PlanBuilder:
         self.rotated: dict[str, str] | None = None
         self.waits_for = ""
         self.blocked: Finding | None = None
+        self.is_lost = False
         self.check_again_s: float | None = None
         self.takes_place = False
         self.is_rolling = False
@@ -105,6 +106,11 @@ class PlanBuilder:
         """A person has to act: the condition of the control plane has it, in the place of what pods lack."""
         self.blocked = fails(ConditionType.CONTROL_PLANE_AVAILABLE, reason, message)
         self.wait(message)
+
+    def lose(self, finding: Finding) -> None:
+        """What the control plane is made of is lost: that goes before all that pods lack, or have still."""
+        self.blocked, self.is_lost = finding, True
+        self.wait(finding.message)
 
     def look_again(self, seconds: float) -> None:
         """TenantPlan again by then at the latest."""

@@ -15,6 +15,7 @@ from tenant_operator.core import (
     defaults,
     kept_versions,
     known_keys,
+    lost_namespace,
     native,
     restores,
     rollouts,
@@ -96,7 +97,7 @@ def plan(observed: Observed, settings: Settings) -> TenantPlan:
     if keys.CONFIRM_UPGRADE in cluster.metadata.annotations and _is_new_upgrade(found, cluster):
         # Left of another upgrade to this name: a person confirms what there is to see.
         builder.steps.append(PatchCluster({"metadata": {"annotations": {keys.CONFIRM_UPGRADE: None}}}))
-    if native.claim(builder, observed, control_plane):
+    if native.claim(builder, observed, control_plane, is_restoring=restoring.is_active):
         kept_versions.keep(builder, observed, resolved, kept, found.upgrade)
         certificates = native.stages(builder, observed, control_plane, settings, asked, is_known=is_known)
     else:
@@ -218,7 +219,9 @@ def _with_sleep(made: TenantPlan, rest: SleepDecision, pods: int) -> TenantPlan:
         reason, message = problem.reason, f"{problem.text}. {message}"
     findings = [*made.findings, Finding(ConditionType.SLEEPING, status, reason, message)]
     if rest.is_asleep:
-        findings = [_at_rest(each, message) for each in findings]
+        findings = [
+            each if each.reason in lost_namespace.REASONS else _at_rest(each, message) for each in findings
+        ]
     kept = SleepStatus(rest.since, rest.why) if rest.is_asleep else None
     return msgspec.structs.replace(made, findings=tuple(findings), sleep=kept)
 
@@ -262,7 +265,7 @@ def _completed(
     available = availability.control_plane_available(
         control_plane, parts, builder.waits_for, was_available=_was_available(cluster)
     )
-    if builder.blocked is not None and not available.is_true:
+    if builder.blocked is not None and (builder.is_lost or not available.is_true):
         available = builder.blocked
     addresses = native.service_addresses(observed, control_plane)
     endpoint = server_url(addresses[0]) if addresses else ""

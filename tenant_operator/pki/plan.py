@@ -90,7 +90,8 @@ class PkiInputs(msgspec.Struct, frozen=True):
     of the annotations `vcnode.io/rotate-<what>`, by what; `asked` what consumers answered, and `revoked` the
     values of `vcnode.io/revoke-<what>`, likewise. `held_s`: how long is valid what a key signed for those who
     cannot be asked. What is not `rotatable` is made, and begins no rotation. `spent` are tokens of requests,
-    by the name of the Secret that was there.
+    by the name of the Secret that was there. `has_run`: the control plane did, whatever is left of it; what
+    is lost is made anew if it `is_empty_allowed`: a person has given up what was there.
     """
 
     namespace: str
@@ -105,6 +106,8 @@ class PkiInputs(msgspec.Struct, frozen=True):
     revoked: Mapping[str, str] = {}
     rotatable: frozenset[str] = frozenset(PLANS)
     spent: Mapping[str, Collection[str]] = {}
+    has_run: bool = False
+    is_empty_allowed: bool = False
 
 
 def plan_pki(inputs: PkiInputs) -> PkiPlan:
@@ -145,7 +148,7 @@ class _Builder:
             existing = [each for each in signed if each in inputs.secrets]
             spent = inputs.spent.get(spec.secret, ())
             problem = renewal.authority_problem(ref, secret, existing, inputs.now_s, request, spent)
-            if problem is not None:
+            if problem is not None and not (inputs.is_empty_allowed and secret is None):
                 self.problems.append(problem)
                 continue
             state = None if secret is None else rotation.state_of(secret)
@@ -161,13 +164,13 @@ class _Builder:
     def keys(self) -> None:
         """Secrets of keys without a certificate."""
         inputs = self._inputs
-        is_provisioned = any(leaf.ref in inputs.secrets for leaf in inputs.leaves)
+        is_provisioned = inputs.has_run or any(leaf.ref in inputs.secrets for leaf in inputs.leaves)
         for name, what in KEY_SECRETS.items():
             ref = Ref("Secret", inputs.namespace, name)
             secret, request = inputs.secrets.get(ref), inputs.requests.get(what, "")
             spent = inputs.spent.get(name, ())
             problem = renewal.keys_problem(ref, what, secret, request, spent, is_provisioned=is_provisioned)
-            if problem is not None:
+            if problem is not None and not (inputs.is_empty_allowed and secret is None):
                 self.problems.append(problem)
                 continue
             # One that was edited is here by request.

@@ -49,6 +49,7 @@ def test_keys_are_those_of_virtualcluster_and_arktos() -> None:
         "BACKUP_REQUESTED": "vcnode.io/backup-requested",
         "RESTORE_REQUESTED": "vcnode.io/restore-requested",
         "CONFIRM_UPGRADE": "vcnode.io/confirm-upgrade",
+        "GIVE_UP_DATA": "vcnode.io/give-up-data",
         "ROTATE_PREFIX": "vcnode.io/rotate-",
         "ROTATABLE": (
             "cluster-ca",

@@ -110,7 +110,7 @@ def test_tokens_are_bounded() -> None:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_a_lost_key_is_made_by_a_new_word_alone(seed: int) -> None:
-    """Requests, losses and restarts of the operator, in any order."""
+    """Requests, lost_namespace and restarts of the operator, in any order."""
     chosen = random.Random(seed)  # noqa: S311 - a repeatable one
     world = served()
     given: dict[str, set[str]] = {what: set() for what in LOSSES}

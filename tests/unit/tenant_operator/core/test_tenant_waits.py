@@ -63,7 +63,8 @@ def test_namespace_that_ends_is_named() -> None:
     world.objects[Ref("Namespace", "", key)]["metadata"]["deletionTimestamp"] = "2027-01-15T08:00:00Z"
     settled(world)
     found = condition(world, "Ready")
-    assert found["message"] == f"end of Namespace {key}, which is being deleted"
+    assert found["reason"] == "RootNamespaceEnding"
+    assert found["message"].startswith(f"Namespace {key} is being deleted, and with it the store of ")
 
 
 # As Kubernetes' controllers have them from the API server.
