@@ -34,7 +34,7 @@ from tenant_operator.pki.plan import (
     RotateSecret,
     plan_pki,
 )
-from tenant_operator.pki.renewal import AuthorityProblem, certificates_condition, requests_wait
+from tenant_operator.pki.renewal import AuthorityProblem, certificates_condition, problems_text, requests_wait
 from tenant_operator.provisioners.native.api_server import has_signer
 
 SIGNER_TOKEN_S = 86400.0
@@ -84,6 +84,11 @@ def settle(
     }
     cluster = found.get(names.CLUSTER_CA)
     secrets = {ref: live.secret for ref, live in observed.objects.items() if ref.kind == "Secret"}
+    restored = known_keys.known_annotations(observed, control_plane)
+    for ref, notes in restored.items():
+        all_notes = {**secrets[ref].annotations, **notes}
+        secrets[ref] = msgspec.structs.replace(secrets[ref], annotations=all_notes)
+        builder.steps.append(known_keys.annotated(observed, control_plane, ref, notes))
     scope = rotations.RotationScope(observed, control_plane, settings, files)
     asked = scope.answers()
     inputs = PkiInputs(
@@ -102,6 +107,7 @@ def settle(
         requests.revoked,
         rotations.SUPPORTED,
         known_keys.spent_tokens(observed),
+        known_keys.copy_of_keys(observed, control_plane),
         has_run=observed.virtual_cluster.status.cluster_version != "",
         is_empty_allowed=lost_namespace.is_empty_allowed(observed, control_plane),
     )
@@ -125,7 +131,7 @@ def settle(
     if not math.isinf(plan.due_at):
         builder.look_again(max(plan.due_at - observed.now_s, 1.0))
     if made.problems:
-        builder.wait(made.problems[0].message)
+        builder.wait(problems_text(made.problems))
     if len(found) < len(known):
         builder.wait(f"authorities of {key}")
         return made
@@ -144,7 +150,7 @@ def settle(
     # A pod that mounts a key which is lost would never start.
     has_keys = all(observed.live("Secret", key, name) is not None for name in KEY_SECRETS)
     made.has_all = has_keys and not missing
-    if made.has_all and has_bundles and not issued:
+    if made.has_all and has_bundles and not (issued or restored):
         # What the present keys sign is there before they change, and the bundles that pods are asked about.
         builder.steps += [
             Rotate(each, control_plane.labels, rotations.servers_of(asked.get(each.what, {})))

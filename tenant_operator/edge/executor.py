@@ -51,7 +51,7 @@ from tenant_operator.metrics import OperatorMetrics
 from tenant_operator.model import names
 from tenant_operator.model.objects import OPERATOR, Object, Ref, ref_of
 from tenant_operator.pki import issuing, rotating
-from tenant_operator.pki.facts import digest_of
+from tenant_operator.pki.facts import JUDGED_BY, digest_of
 from tenant_operator.pki.issuing import IssuedPair
 from tenant_operator.pki.rotation import PLANS, RotationStep
 from tenant_operator.provisioners.imported.adoption import kubeconfig_copy
@@ -373,7 +373,14 @@ class Executor:
             return None
         if source is None:
             raise StepFailedError("SecretMissing", f"{step.source} does not exist")
-        metadata = {"name": step.target.name, "namespace": step.target.namespace, "labels": step.labels}
+        # By these the copy is known when it takes the source's place.
+        notes = source["metadata"].get("annotations") or {}
+        metadata = {
+            "name": step.target.name,
+            "namespace": step.target.namespace,
+            "labels": step.labels,
+            "annotations": {key: notes[key] for key in JUDGED_BY if key in notes},
+        }
         return await self._super.apply(
             {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": source.get("data") or {}}
         )

@@ -107,6 +107,7 @@ class KeyStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True)
     digest: str = ""
     key_ids: str = ""
     phase: str = ""
+    token: str = ""
     tokens: list[str] = []
 
 

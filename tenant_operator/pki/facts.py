@@ -16,6 +16,10 @@ from tenancy import keys, x509
 BEGIN_CERTIFICATE, _END = b"-----BEGIN CERTIFICATE-----", b"-----END CERTIFICATE-----"
 
 
+JUDGED_BY = (keys.DATA_DIGEST, keys.KEY_IDS, keys.ROTATION_PHASE, keys.ROTATION_TOKEN)
+"""Annotations of a Secret with keys, without which nobody knows which key is in use."""
+
+
 class CertificateFacts(msgspec.Struct, frozen=True):
     """One certificate. Times are seconds since 1970; identifiers and the SHA-256 of its SPKI are lower-case
     hex.

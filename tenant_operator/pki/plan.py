@@ -90,8 +90,9 @@ class PkiInputs(msgspec.Struct, frozen=True):
     of the annotations `vcnode.io/rotate-<what>`, by what; `asked` what consumers answered, and `revoked` the
     values of `vcnode.io/revoke-<what>`, likewise. `held_s`: how long is valid what a key signed for those who
     cannot be asked. What is not `rotatable` is made, and begins no rotation. `spent` are tokens of requests,
-    by the name of the Secret that was there. `has_run`: the control plane did, whatever is left of it; what
-    is lost is made anew if it `is_empty_allowed`: a person has given up what was there.
+    by the name of the Secret that was there. `keys_copy` is the name of one that has a copy of the keys of
+    encryption. `has_run`: the control plane did, whatever is left of it; what is lost is made anew if it
+    `is_empty_allowed`: a person has given up what was there.
     """
 
     namespace: str
@@ -106,6 +107,7 @@ class PkiInputs(msgspec.Struct, frozen=True):
     revoked: Mapping[str, str] = {}
     rotatable: frozenset[str] = frozenset(PLANS)
     spent: Mapping[str, Collection[str]] = {}
+    keys_copy: str = ""
     has_run: bool = False
     is_empty_allowed: bool = False
 
@@ -119,7 +121,8 @@ def plan_pki(inputs: PkiInputs) -> PkiPlan:
     builder.nothing()
     return PkiPlan(
         (*builder.issued, *builder.rotating),
-        tuple(builder.problems),
+        # What loses data goes first.
+        tuple(sorted(builder.problems, key=lambda each: each.secret.name != names.ENCRYPTION_CONFIG)),
         tuple(builder.rotations),
         builder.rotated,
         tuple(builder.asks),
@@ -168,8 +171,15 @@ class _Builder:
         for name, what in KEY_SECRETS.items():
             ref = Ref("Secret", inputs.namespace, name)
             secret, request = inputs.secrets.get(ref), inputs.requests.get(what, "")
-            spent = inputs.spent.get(name, ())
-            problem = renewal.keys_problem(ref, what, secret, request, spent, is_provisioned=is_provisioned)
+            problem = renewal.keys_problem(
+                ref,
+                what,
+                secret,
+                request,
+                inputs.spent.get(name, ()),
+                inputs.keys_copy if name == names.ENCRYPTION_CONFIG else "",
+                is_provisioned=is_provisioned,
+            )
             if problem is not None and not (inputs.is_empty_allowed and secret is None):
                 self.problems.append(problem)
                 continue

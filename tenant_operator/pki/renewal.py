@@ -9,7 +9,7 @@ never replaced so: what trusts it would refuse all that the next one signs.
 import datetime as dt
 import enum
 import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -59,6 +59,7 @@ class AuthorityProblem(msgspec.Struct, frozen=True):
 
     reason: AuthorityReason
     message: str
+    secret: Ref
 
 
 def leaf_due(
@@ -151,16 +152,18 @@ def authority_problem(
             AuthorityReason.MISSING,
             f"{ref} is missing, and {first} has a certificate that it signed. {remedy} to make another one: "
             "clients that trust the missing one alone are refused then.",
+            ref,
         )
     own = secret.certificate
     if own is None or not secret.is_as_written:
         return AuthorityProblem(
             AuthorityReason.CHANGED,
             f"{ref} is not as vc-operator wrote it, and signs nothing. {remedy} to replace it.",
+            ref,
         )
     if now >= own.not_after and not _is_permission(secret, request, ()):
         return AuthorityProblem(
-            AuthorityReason.EXPIRED, f"{ref} expired at {_text(own.not_after)}. {remedy} to replace it."
+            AuthorityReason.EXPIRED, f"{ref} expired at {_text(own.not_after)}. {remedy} to replace it.", ref
         )
     return None
 
@@ -171,19 +174,20 @@ def keys_problem(
     secret: SecretFacts | None,
     request: str,
     spent: Collection[str] = (),
+    copy: str = "",
     *,
     is_provisioned: bool,
 ) -> AuthorityProblem | None:
-    """The same for keys without a certificate. `is_provisioned`: they may have been used already."""
+    """The same for keys without a certificate. `is_provisioned`: they may have been used already. `copy` is
+    the name of a Secret beside it that has a copy of them."""
     if _is_permission(secret, request, spent):
         return None
-    remedy = (
-        f"Restore it from a backup, or annotate the VirtualCluster {keys.ROTATE_PREFIX}{what}=<any new value>"
-    )
+    restore = _restored_by(ref, copy, is_there=secret is not None) if copy else "Restore it from a backup"
+    remedy = f"{restore}, or annotate the VirtualCluster {keys.ROTATE_PREFIX}{what}=<any new value>"
     lost = "what this one signed is refused then, and what it encrypted cannot be read"
     if secret is None and is_provisioned:
         return AuthorityProblem(
-            AuthorityReason.KEYS_MISSING, f"{ref} is missing. {remedy} to make another one: {lost}."
+            AuthorityReason.KEYS_MISSING, f"{ref} is missing. {remedy} to make another one: {lost}.", ref
         )
     # Without its ids it is not known which key is in use: a new one would make what it encrypted unreadable.
     if secret is not None and not (
@@ -192,8 +196,26 @@ def keys_problem(
         return AuthorityProblem(
             AuthorityReason.KEYS_CHANGED,
             f"{ref} is not as vc-operator wrote it. {remedy} to replace it: {lost}.",
+            ref,
         )
     return None
+
+
+def _restored_by(ref: Ref, copy: str, *, is_there: bool) -> str:
+    # A condition has no two spaces in a row.
+    edit = rf"/^ {{2}}(creationTimestamp|resourceVersion|uid):/d; s/^( {{2}}name:) .*/\1 {ref.name}/"
+    verb = "replace" if is_there else "create"
+    read = f"kubectl get secret {copy} -n {ref.namespace} -o yaml"
+    return f"Restore it from its copy: {read} | sed -E '{edit}' | kubectl {verb} -f -"
+
+
+def problems_text(problems: Sequence[AuthorityProblem]) -> str:
+    """All that a person has to decide: the first whole, and which Secrets beside it have the same remedy."""
+    first, *others = problems
+    if not others:
+        return first.message
+    named = ", ".join(f"{each.secret.name} ({each.reason})" for each in others)
+    return f"{first.message} Other Secrets beside it, with remedies of the same kind: {named}."
 
 
 def _is_permission(secret: SecretFacts | None, request: str, spent: Collection[str]) -> bool:
@@ -214,8 +236,9 @@ def certificates_condition(
     `served` has what probes were shown, by the name of the Secret, and of the replica behind a slash where
     there are several.
     """
-    for problem in problems:
-        return _condition("False", problem.reason, problem.message)
+    lost = tuple(problems)
+    if lost:
+        return _condition("False", lost[0].reason, problems_text(lost))
     written = {spec.secret: (spec, secret) for spec, secret in leaves.items()}
     missing = [
         str(spec.ref) for spec, secret in written.values() if secret is None or secret.certificate is None

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import copy
 import random
 
 import pytest
@@ -11,6 +12,7 @@ from tenancy import keys
 from tenant_operator.core.known_keys import MAX_TOKENS
 from tenant_operator.core.steps import GenerateKeys, IssueAuthority
 from tenant_operator.model.objects import Object, Ref
+from tenant_operator.pki.facts import JUDGED_BY
 from tenant_operator.pki.rotation import PLANS
 from tests.unit.tenant_operator.core.test_rotations import DAY, finish, request, served
 from tests.unit.tenant_operator.core.worlds import FakeWorld
@@ -147,3 +149,105 @@ def test_a_status_has_no_key() -> None:
     assert known(world, "encryption-key")["keyIds"] in str(
         world.objects[ref_of(world, "encryption-key")]["metadata"]["annotations"][keys.KEY_IDS]
     )
+
+
+def message_of(world: FakeWorld) -> str:
+    """Of the condition of certificates."""
+    conditions = world.cluster["status"]["conditions"]
+    return str(next(each["message"] for each in conditions if each.get("type") == "CertificatesValid"))
+
+
+def is_valid(world: FakeWorld) -> bool:
+    world.run()
+    conditions = world.cluster["status"]["conditions"]
+    return any(each.get("type") == "CertificatesValid" and each["status"] == "True" for each in conditions)
+
+
+@pytest.mark.parametrize("is_lost", [False, True])
+@pytest.mark.parametrize("what", LOSSES)
+def test_a_secret_without_annotations_is_known_by_its_data(what: str, is_lost: bool) -> None:
+    """Restored from a file, or stripped by another tool."""
+    world = served()
+    request(world, what)
+    finish(world)
+    before = copy.deepcopy(world.objects[ref_of(world, what)])
+    if is_lost:
+        lose(world, what)
+        assert not is_valid(world)
+    world.objects[ref_of(world, what)] = copy.deepcopy(before)
+    world.objects[ref_of(world, what)]["metadata"]["annotations"] = {}
+    assert is_valid(world)
+    after, notes = world.objects[ref_of(world, what)], before["metadata"]["annotations"]
+    assert after["data"] == before["data"]
+    assert after["metadata"]["annotations"] == {key: notes[key] for key in JUDGED_BY if key in notes}
+
+
+def backed_up(name: str = "nightly") -> FakeWorld:
+    world = served()
+    back_up(world, name)
+    return world
+
+
+def back_up(world: FakeWorld, name: str) -> None:
+    world.cluster["metadata"].setdefault("annotations", {})["vcnode.io/backup-requested"] = name
+    world.run()
+
+
+@pytest.mark.parametrize("has_notes", [False, True])
+@pytest.mark.parametrize("is_edited", [False, True])
+def test_lost_keys_are_restored_from_their_copy(is_edited: bool, has_notes: bool) -> None:
+    world = backed_up()
+    ref = ref_of(world, "encryption-key")
+    before = world.objects[ref]["data"]
+    if is_edited:
+        world.objects[ref]["data"] = {"config.yaml": "ZWRpdGVk"}
+    else:
+        lose(world, "encryption-key")
+    assert not is_valid(world)
+    (name,) = (each.name for each in world.objects if each.name.startswith("encryption-config-backup-"))
+    verb = "replace" if is_edited else "create"
+    assert (
+        f"Restore it from its copy: kubectl get secret {name} -n {ref.namespace} -o yaml | "
+        r"sed -E '/^ {2}(creationTimestamp|resourceVersion|uid):/d; "
+        r"s/^( {2}name:) .*/\1 encryption-config/' | "
+        f"kubectl {verb} -f -, or annotate"
+    ) in message_of(world)
+    restored = copy.deepcopy(world.objects[Ref("Secret", ref.namespace, name)])
+    restored["metadata"]["name"] = ref.name
+    if not has_notes:  # the copies of before had none
+        restored["metadata"]["annotations"] = {}
+    world.objects[ref] = restored
+    assert is_valid(world)
+    assert world.objects[ref]["data"] == before
+
+
+def test_the_copy_of_another_key_is_not_named() -> None:
+    world = backed_up()
+    request(world, "encryption-key")
+    finish(world)
+    lose(world, "encryption-key")
+    assert not is_valid(world)
+    assert "Restore it from a backup, or annotate" in message_of(world)
+
+
+def test_a_copy_is_known_without_the_status() -> None:
+    world = backed_up()
+    lose(world, "encryption-key")
+    world.cluster["status"]["keys"] = []
+    assert not is_valid(world)
+    assert "from its copy" in message_of(world)
+
+
+@pytest.mark.parametrize("count", range(2, len(LOSSES) + 1))
+def test_all_lost_keys_are_named_at_once(count: int) -> None:
+    """The one that loses data first, in a message that no condition cuts."""
+    world = backed_up()
+    chosen = LOSSES[-count:] if count < len(LOSSES) else LOSSES
+    lost = {*chosen, "encryption-key"}
+    for what in lost:
+        lose(world, what)
+    assert not is_valid(world)
+    text = message_of(world)
+    assert text.startswith(f"{ref_of(world, 'encryption-key')} is missing. ")
+    assert text.endswith(".")
+    assert all(f"{PLANS[what].secret} (" in text for what in lost - {"encryption-key"})

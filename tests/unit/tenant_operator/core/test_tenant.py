@@ -424,7 +424,7 @@ def test_keys_without_their_ids_are_not_replaced(name: str, ids: str | None) -> 
     """Another key of encryption would make all Secrets of the tenant unreadable."""
     world = made()
     secret = world.objects[Ref("Secret", world.cluster["status"]["clusterNamespace"], name)]
-    del secret["metadata"]["annotations"][keys.KEY_IDS]
+    del secret["metadata"]["annotations"][keys.KEY_IDS], world.cluster["status"]["keys"]
     if ids is not None:
         secret["metadata"]["annotations"][keys.KEY_IDS] = ids
     before = copy.deepcopy(secret["data"])

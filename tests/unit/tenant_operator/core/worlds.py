@@ -55,7 +55,7 @@ from tenant_operator.model.cluster_version import ClusterVersion
 from tenant_operator.model.objects import Object, Ref, ref_of
 from tenant_operator.model.virtual_cluster import VirtualCluster
 from tenant_operator.pki import issuing, rotating
-from tenant_operator.pki.facts import SecretFacts
+from tenant_operator.pki.facts import JUDGED_BY, SecretFacts
 from tenant_operator.pki.plan import RotateSecret
 from tenant_operator.pki.rotation import PLANS, Asked, Consumer, ConsumerAnswer, RotationStep
 from tenant_operator.provisioners.imported.adoption import kubeconfig_copy
@@ -311,8 +311,10 @@ class FakeWorld:
             case CopySecret(source, is_optional=True) if source not in self.objects:
                 pass
             case CopySecret(source, target, labels):
-                made = issuing.secret_of(target.namespace, target.name, self.data(source), labels, {})
-                self._apply(made)
+                notes = self.objects[source]["metadata"].get("annotations", {})
+                kept_notes = {key: notes[key] for key in JUDGED_BY if key in notes}
+                data = self.data(source)
+                self._apply(issuing.secret_of(target.namespace, target.name, data, labels, kept_notes))
             case MakeDatabase(server, target, name, connections, labels):
                 annotations = {
                     keys.DATABASE: databases.annotation(server, name),

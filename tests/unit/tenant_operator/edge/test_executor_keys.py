@@ -133,7 +133,10 @@ async def test_namespace_made_anew_has_no_keys_of_before(home: str | None, copy:
 
 async def test_copy_has_all_values_of_its_source() -> None:
     secrets = FakeSecrets(config=config("new"))
+    notes = {"vcnode.io/data-digest": "d", "vcnode.io/key-ids": "k"}
+    secrets.objects[CONFIG.path]["metadata"]["annotations"] = notes | {"example.com/other": "x"}
     assert await secrets.carry_out(CopySecret(CONFIG, COPY, {"a": "b"})) == []
+    assert secrets.objects[COPY.path]["metadata"]["annotations"] == notes
     assert secrets.objects[COPY.path]["data"] == secrets.objects[CONFIG.path]["data"]
     assert secrets.objects[COPY.path]["metadata"]["labels"] == {"a": "b"}
 

@@ -104,7 +104,7 @@ def problem(reason: AuthorityReason, text: str) -> AuthorityProblem:
     remedy = (
         "Restore it from a backup, or annotate the VirtualCluster vcnode.io/rotate-cluster-ca=<any new value>"
     )
-    return AuthorityProblem(reason, text.replace("REMEDY", remedy))
+    return AuthorityProblem(reason, text.replace("REMEDY", remedy), REF)
 
 
 @pytest.mark.parametrize(
@@ -341,7 +341,7 @@ def leaf(at: float = NOW, days: int = 365, spki: str = "c") -> CertificateFacts:
         (
             {SERVING: issued()},
             {},
-            (AuthorityProblem(AuthorityReason.MISSING, "It is missing."),),
+            (AuthorityProblem(AuthorityReason.MISSING, "It is missing.", REF),),
             NOW,
             condition("False", "AuthorityMissing", "It is missing."),
         ),
