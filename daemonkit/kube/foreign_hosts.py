@@ -27,21 +27,21 @@ class ForeignNames:
     def __init__(self, resolve: Callable[..., Sequence[Any]] = socket.getaddrinfo) -> None:
         self._resolve = resolve
         self._threads = ThreadPoolExecutor(MAX_NAMES, "foreign-names")
-        self._under_way: dict[tuple[str, int], asyncio.Future[Sequence[Any]]] = {}
+        self._running: dict[tuple[str, int], asyncio.Future[Sequence[Any]]] = {}
 
     async def lookup(self, host: str, port: int) -> list[str]:
         """The addresses of a host, as the resolver orders them. Raises OSError."""
-        future = self._under_way.get((host, port))
+        future = self._running.get((host, port))
         if future is None:
             call = functools.partial(self._resolve, host, port, type=socket.SOCK_STREAM)
             future = asyncio.get_running_loop().run_in_executor(self._threads, call)
-            self._under_way[host, port] = future
+            self._running[host, port] = future
             future.add_done_callback(functools.partial(self._over, (host, port)))
         found = await asyncio.shield(future)
         return list(dict.fromkeys(str(each[4][0]) for each in found))
 
     def _over(self, name: tuple[str, int], future: asyncio.Future[Sequence[Any]]) -> None:
-        del self._under_way[name]
+        del self._running[name]
         if not future.cancelled():
             future.exception()  # nobody may wait for it any more
 

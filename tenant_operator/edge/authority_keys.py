@@ -117,20 +117,20 @@ def certificates_in(pem: bytes) -> list[bytes]:
     return [der_of(each.strip() + b"\n" + _END) for each in pem.split(_END)[:-1]]
 
 
-class _Published(msgspec.Struct, frozen=True):
+class _AuthenticationConfigMap(msgspec.Struct, frozen=True):
     """The ConfigMap that a tenant may write, with any text."""
 
     metadata: NameOnly
     data: dict[str, str] = {}
 
 
-_PUBLISHED = msgspec.json.Decoder(_Published)
+_AUTHENTICATION = msgspec.json.Decoder(_AuthenticationConfigMap)
 
 
 async def published(client: ApiClient, authority: RotatingAuthority) -> dict[str, ConsumerAnswer | None]:
     """What aggregated API servers trust. Raises ApiError, UnreachableError, ValueError."""
     body = await client.request("GET", AUTHENTICATION, {}, limit_bytes=_MAX_ANSWER_BYTES)
-    bundle = decoded(_PUBLISHED, body).data.get(authority.published_as, "")
+    bundle = decoded(_AUTHENTICATION, body).data.get(authority.published_as, "")
     return {"": authority.of_bundle(bundle.encode())}
 
 
@@ -212,7 +212,7 @@ async def unpublish(client: GatedClient, authority: RotatingAuthority) -> None:
     if not authority.former:
         raise ValueError("no former authority is to be removed")
     body = await client.request("GET", AUTHENTICATION, {}, limit_bytes=_MAX_ANSWER_BYTES)
-    found = decoded(_PUBLISHED, body)
+    found = decoded(_AUTHENTICATION, body)
     *parts, rest = found.data.get(authority.published_as, "").encode().split(_END)
     whole = [each.strip() + b"\n" + _END for each in parts]
     kept = [each + b"\n" for each in whole if _der_or_none(each) != authority.former]

@@ -24,7 +24,7 @@ class PageReader:
     ) -> None:
         self._client = client
         self._path = path
-        self._params = params
+        self._query = params
         self._most = self._limit = most
         self._timeout_s = timeout_s
 
@@ -32,7 +32,7 @@ class PageReader:
         """The page behind this token. Raises ApiError, UnreachableError and TimeoutError."""
         following = {"continue": token} if token else {}
         while True:
-            params = {**self._params, "limit": str(self._limit), **following}
+            params = {**self._query, "limit": str(self._limit), **following}
             try:
                 async with asyncio.timeout(self._timeout_s):
                     body = await self._client.request("GET", self._path, params, limit_bytes=limit_bytes)

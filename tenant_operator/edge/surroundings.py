@@ -22,7 +22,7 @@ MAX_IDLE = 9
 # Of answers under way, of all tenants and nodes together: each is held in parts, and joined beside them.
 MAX_ANSWERS_BYTES = 48 << 20
 # Of API servers that others made.
-MAX_IMPORTS_BYTES = 16 << 20
+MAX_IMPORT_BYTES = 16 << 20
 
 
 def open_super(path: Path | None, environment: Mapping[str, str]) -> ApiClient:
@@ -85,7 +85,7 @@ class OperatorSurroundings(msgspec.Struct, frozen=True):
         default_factory=lambda: CountedClients(MAX_ANSWERS_BYTES).open_tenant
     )
     open_import: Callable[[Access, str], ApiClient] = msgspec.field(
-        default_factory=lambda: CountedClients(MAX_IMPORTS_BYTES).open_import
+        default_factory=lambda: CountedClients(MAX_IMPORT_BYTES).open_import
     )
     monotonic: Callable[[], float] = time.monotonic
     wall: Callable[[], float] = time.time
