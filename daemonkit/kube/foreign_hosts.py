@@ -5,12 +5,12 @@ another address a moment later."""
 import asyncio
 import functools
 import socket
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
-from daemonkit.kube.foreign_address import refusal
+from daemonkit.kube.foreign_address import port_refusal, refusal
 from daemonkit.os_errors import AddressRefusedError
 from daemonkit.remedies import one_line
 
@@ -47,14 +47,18 @@ class ForeignNames:
 
 
 class ForeignHosts:
-    """`super_server` has the URL of the super cluster's API server, to which none may lead."""
+    """`super_server` has the URL of the super cluster's API server, to which none may lead, and `nodes` the
+    addresses of its nodes, which have other servers of their own."""
 
     def __init__(
         self,
         super_server: Callable[[], str],
         lookup: Callable[[str, int], Awaitable[list[str]]] | None = None,
+        *,
+        nodes: Callable[[], Collection[str]] = tuple,
     ) -> None:
         self._super_server = super_server
+        self._nodes = nodes
         self._lookup = ForeignNames().lookup if lookup is None else lookup
 
     async def resolve(self, host: str, port: int) -> list[str]:
@@ -62,8 +66,10 @@ class ForeignHosts:
         found = await self._lookup(host, port)
         place = urlsplit(self._super_server())
         own = await self._addresses_of(place) if port == (place.port or 443) else []
+        nodes = self._nodes()
         for each in found:
             problem = refusal(each) or ("it is the super cluster's API server" if each in own else "")
+            problem = problem or port_refusal(each, port, nodes)
             if problem:
                 text = f"{one_line(host)} leads to {each}, which is not dialled: {problem}"
                 raise AddressRefusedError(text)

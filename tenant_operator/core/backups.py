@@ -81,11 +81,11 @@ def forget_credentials(builder: PlanBuilder, observed: Observed, control_plane: 
     if live is None or live.is_ending:
         return
     is_copied_now = any(isinstance(each, CopySecret) and each.target == ref for each in builder.steps)
-    if not is_copied_now and not any(map(_runs_program, observed.objects.items())):
+    if not is_copied_now and not any(map(_is_active, observed.objects.items())):
         builder.steps.append(Remove(ref, live.metadata.uid))
 
 
-def _runs_program(found: tuple[Ref, LiveObject]) -> bool:
+def _is_active(found: tuple[Ref, LiveObject]) -> bool:
     ref, live = found
     is_of_backups = ref.name.startswith((store_jobs.BACKUP_PREFIX, store_jobs.RESTORE_PREFIX))
     return ref.kind == "Job" and is_of_backups and not _ended(live.value)

@@ -57,8 +57,8 @@ def settle(
         builder.look_again(_AWAITED_S)
     if found.keys_to_add is not None:
         target = Ref("Secret", control_plane.key, names.ENCRYPTION_CONFIG)
-        home = control_plane.namespace if found.keys_to_add.namespace != control_plane.key else ""
-        step = AddEncryptionKeys(found.keys_to_add, target, control_plane.labels, found.mark, home)
+        namespace = control_plane.namespace if found.keys_to_add.namespace != control_plane.key else ""
+        step = AddEncryptionKeys(found.keys_to_add, target, control_plane.labels, found.mark, namespace)
         builder.steps.append(step)
     if any(each["kind"] == "Job" for each in found.manifests):
         builder.steps += credentials_of(control_plane, inputs)

@@ -125,7 +125,7 @@ class CopyKubeconfig(msgspec.Struct, frozen=True):
 class AddEncryptionKeys(msgspec.Struct, frozen=True):
     """Have the keys of one EncryptionConfiguration read by another, which is made if there is none.
 
-    `mark` names the restore that they are for, as an annotation. `home`: the namespace of the VirtualCluster,
+    `mark` names the restore that they are for, as an annotation. `namespace` is of the VirtualCluster,
     if the keys are another one's: one that was made after them is another owner's.
     """
 
@@ -133,7 +133,7 @@ class AddEncryptionKeys(msgspec.Struct, frozen=True):
     target: Ref
     labels: dict[str, str]
     mark: str
-    home: str = ""
+    namespace: str = ""
 
 
 class CopySecret(msgspec.Struct, frozen=True):

@@ -175,6 +175,12 @@ class SuperClusterCaches:
         """Why a kind cannot be read now."""
         return next((each.failure for each in self.reflectors if each.failure is not None), None)
 
+    @property
+    def every_node_address(self) -> frozenset[str]:
+        """By which nodes are reached from anywhere."""
+        nodes = self.nodes.objects.values()
+        return frozenset(each.address for node in nodes for each in node.status.addresses)
+
     def start(self, tasks: Tasks) -> None:
         """Watch until the tasks end."""
         for each in (self.clusters, self.versions, self.defaults, self.nodes):

@@ -336,7 +336,7 @@ class Executor:
         """A new configuration writes with a key of its own."""
         source = await self._super.get(step.source)
         target = await self._super.get(step.target)
-        if step.home:
+        if step.namespace:
             await self._check_same_owner(step, source or {})
         try:
             other = _data(source or {})[CONFIG]
@@ -358,12 +358,12 @@ class Executor:
 
     async def _check_same_owner(self, step: AddEncryptionKeys, source: Object) -> None:
         """A namespace of the same name that was made anew has no right to what the former one has saved."""
-        home = await self._super.get(Ref("Namespace", "", step.home)) or {}
-        made_s, saved_s = (_created_s(each) for each in (home, source))
+        place = await self._super.get(Ref("Namespace", "", step.namespace)) or {}
+        made_s, saved_s = (_created_s(each) for each in (place, source))
         if made_s is None or saved_s is None or made_s > saved_s:
             message = (
-                f"Namespace {step.home} was made after {step.source}, which is of a former one of that name:"
-                " restore the backup of a VirtualCluster of this one"
+                f"Namespace {step.namespace} is newer than {step.source}, which is of a former one of its"
+                " name: restore the backup of a VirtualCluster of this one"
             )
             raise StepFailedError("BackupOfAnotherNamespace", message)
 

@@ -72,7 +72,7 @@ async def probe_import(client: Requester) -> ImportProbe:
 
 def unreachable_text(error: UnreachableError) -> str:
     """Why it does not answer, for the author of the VirtualCluster, who may have named any machine that the
-    operator reaches: whether one listens there is not told."""
+    operator reaches, and is to learn of none whether it listens."""
     return one_line(error) if error.cause is Cause.ADDRESS_REFUSED else NO_ANSWER
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from daemonkit.kube.client import ApiClient, ApiError, UnreachableError
+from daemonkit.kube.client import ApiClient, ApiError, HostResolver, UnreachableError
 from daemonkit.kube.credentials import CredentialsError
 from daemonkit.kube.kubeconfig import Access
 from daemonkit.kube.resources import PODS
@@ -61,12 +61,17 @@ _MAX_LIST_BYTES = 8 << 20
 
 
 class Prober:
-    """Each result has a sentence for people."""
+    """Each result has a sentence for people. `resolve` gives the addresses of hosts that authors name."""
 
     def __init__(
-        self, super_cluster: SuperClusterWriter, client: ApiClient, outside: OperatorSurroundings
+        self,
+        super_cluster: SuperClusterWriter,
+        client: ApiClient,
+        outside: OperatorSurroundings,
+        resolve: HostResolver,
     ) -> None:
         self._super = super_cluster
+        self._resolve = resolve
         self._client = client
         self._outside = outside
         self._nodes_of_all = ReadyNodes(client, outside.monotonic)
@@ -108,12 +113,10 @@ class Prober:
             return ProbeResult(is_ok=False, at=now, detail=str(error))
 
     async def _source(self, probe: SourceProbe, now: float) -> ProbeResult:
-        server = self._client.server
-
         def open_import(access: Access) -> ApiClient:
-            return self._outside.open_import(access, server)
+            return self._outside.open_import(access, self._resolve)
 
-        return await ask_source(self._super, server, open_import, probe, now)
+        return await ask_source(self._super, self._client.server, open_import, probe, now)
 
     async def _readyz(self, probe: ReadyzProbe, now: float) -> ProbeResult:
         access = Access(server=probe.server, ca_pem=probe.bundle_pem)

@@ -11,7 +11,6 @@ import msgspec
 from daemonkit.kube.byte_budget import ByteBudget
 from daemonkit.kube.client import ApiClient, Client, HostResolver
 from daemonkit.kube.credentials import Credentials
-from daemonkit.kube.foreign_hosts import ForeignHosts, ForeignNames
 from daemonkit.kube.kubeconfig import Access, in_cluster, load
 from daemonkit.kube.resources import KubeObject
 from daemonkit.kube.shared_budget import SharedBudget
@@ -62,16 +61,15 @@ class CountedClients:
 
     def __init__(self, limit_bytes: int) -> None:
         self.shared = SharedBudget(limit_bytes)
-        self._names = ForeignNames()
 
     def open_tenant(self, access: Access) -> ApiClient:
         """A client of a tenant's API server. Raises CredentialsError."""
         return _CountedClient(access, self._budget())
 
-    def open_import(self, access: Access, super_server: str) -> ApiClient:
-        """A client of an API server that the author of a VirtualCluster names. Raises CredentialsError."""
-        hosts = ForeignHosts(lambda: super_server, self._names.lookup)
-        return _CountedClient(access, self._budget(), hosts.resolve)
+    def open_import(self, access: Access, resolve: HostResolver) -> ApiClient:
+        """A client of an API server that the author of a VirtualCluster names, at addresses that `resolve`
+        gives. Raises CredentialsError."""
+        return _CountedClient(access, self._budget(), resolve)
 
     def _budget(self) -> ByteBudget[KubeObject]:
         return ByteBudget(self.shared.limit_bytes, lambda _: 0, shared=self.shared)
@@ -84,7 +82,7 @@ class OperatorSurroundings(msgspec.Struct, frozen=True):
     open_tenant: Callable[[Access], ApiClient] = msgspec.field(
         default_factory=lambda: CountedClients(MAX_ANSWERS_BYTES).open_tenant
     )
-    open_import: Callable[[Access, str], ApiClient] = msgspec.field(
+    open_import: Callable[[Access, HostResolver], ApiClient] = msgspec.field(
         default_factory=lambda: CountedClients(MAX_IMPORT_BYTES).open_import
     )
     monotonic: Callable[[], float] = time.monotonic

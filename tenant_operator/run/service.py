@@ -9,6 +9,8 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from daemonkit import logs
+from daemonkit.kube.client import HostResolver
+from daemonkit.kube.foreign_hosts import ForeignHosts
 from daemonkit.kube.kubeconfig import Access
 from daemonkit.kube.resources import Key
 from daemonkit.run.daemon_shell import DaemonShell, freeze_heap
@@ -76,8 +78,10 @@ class OperatorService:
         def open_tenant(access: Access) -> GatedClient:
             return GatedClient(outside.open_tenant(access), self._may_write)
 
-        def open_import(access: Access, super_server: str) -> GatedClient:
-            return GatedClient(outside.open_import(access, super_server), self._may_write)
+        hosts = ForeignHosts(lambda: self._client.server, nodes=lambda: self._caches.every_node_address)
+
+        def open_import(access: Access, resolve: HostResolver = hosts.resolve) -> GatedClient:
+            return GatedClient(outside.open_import(access, resolve), self._may_write)
 
         super_cluster = SuperClusterWriter(gated)
         self._nodes_authority = NodesAuthority(config.nodes.serving_ca_file)
@@ -85,6 +89,7 @@ class OperatorService:
             super_cluster,
             gated,
             msgspec.structs.replace(outside, open_tenant=open_tenant, open_import=open_import),
+            hosts.resolve,
         )
         self._probes = ProbeQueue(prober, self._queue, outside.monotonic)
         self._reconciler = Reconciler(
@@ -96,7 +101,7 @@ class OperatorService:
                 self._metrics,
                 outside.wall,
                 open_tenant,
-                lambda access: open_import(access, self._client.server),
+                open_import,
             ),
             self._probes,
             self._queue,

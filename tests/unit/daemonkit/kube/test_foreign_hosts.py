@@ -56,6 +56,28 @@ async def test_super_api_server_is_refused(*, port: int, is_refused: bool) -> No
         assert await hosts.resolve("tenant", port) == ["10.96.0.1"]
 
 
+@pytest.mark.parametrize(
+    ("address", "port", "is_refused"),
+    [
+        *(("192.0.2.7", port, True) for port in (22, 6443, 10249, 29999, 32768)),
+        *(("192.0.2.7", port, False) for port in (443, 30000, 31443, 32767)),
+        ("::ffff:192.0.2.7", 6443, True),
+        ("2001:db8::7", 6443, True),
+        ("192.0.2.8", 6443, False),
+        *(("192.0.2.8", port, True) for port in (2379, 2380, 10250, 10257, 10259, 10550)),
+    ],
+)
+async def test_nodes_own_servers_are_not_dialled(address: str, port: int, *, is_refused: bool) -> None:
+    """An import is often behind a node port of the super cluster."""
+    nodes = frozenset({"192.0.2.7", "2001:db8::7"})
+    hosts = ForeignHosts(lambda: SUPER, names(tenant=[address]), nodes=lambda: nodes)
+    if is_refused:
+        with pytest.raises(OSError, match=rf"which is not dialled: .*port {port} is"):
+            await hosts.resolve("tenant", port)
+    else:
+        assert await hosts.resolve("tenant", port) == [address]
+
+
 async def test_unknown_super_server_refuses_nobody() -> None:
     hosts = ForeignHosts(lambda: SUPER, names(tenant=["192.0.2.7"]))
     assert await hosts.resolve("tenant", 443) == ["192.0.2.7"]

@@ -258,7 +258,7 @@ def test_new_tenant_begins_with_the_backup_of_another() -> None:
     locations, phases, homes = set(), set(), set()
     for _ in range(60):
         made = world.plan()
-        homes |= {each.home for each in made.steps if isinstance(each, AddEncryptionKeys)}
+        homes |= {each.namespace for each in made.steps if isinstance(each, AddEncryptionKeys)}
         for step in made.steps:
             world.carry_out(step)
         locations |= {

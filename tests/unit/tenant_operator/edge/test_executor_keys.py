@@ -126,7 +126,7 @@ async def test_namespace_made_anew_has_no_keys_of_before(home: str | None, copy:
     if home is not None:
         value = {"metadata": {"name": "tenants", "creationTimestamp": home}}
         secrets.objects["/api/v1/namespaces/tenants"] = value
-    failures = await secrets.carry_out(msgspec.structs.replace(add(), home="tenants"))
+    failures = await secrets.carry_out(msgspec.structs.replace(add(), namespace="tenants"))
     assert [reason for reason, _ in failures] == ([] if is_same else ["BackupOfAnotherNamespace"])
     assert (CONFIG.path in secrets.objects) is is_same
 

@@ -218,7 +218,7 @@ async def test_failures_are_one_bounded_line(error: Exception, failure: str) -> 
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize("error", [TimeoutError(), *(UnreachableError("x", each) for each in Cause)])
-async def test_what_is_reachable_is_not_told(error: Exception) -> None:
+async def test_all_failed_connections_have_one_text(error: Exception) -> None:
     """The author names the machine, and the operator reaches more than he does."""
     fake = server()
     fake.error = lambda _path: error

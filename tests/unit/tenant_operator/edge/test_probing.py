@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from daemonkit.kube.client import UnreachableError
+from daemonkit.kube.foreign_hosts import ForeignHosts
 from daemonkit.kube.kubeconfig import Access
 from daemonkit.kube.resources import NODES, PODS, SECRETS
 from devkit.kube.cluster import Cluster, ClusterSettings
@@ -48,7 +49,7 @@ class NodesWorld:
             open_tenant=self._open, monotonic=lambda: self.now_s, wall=lambda: self.now_s
         )
         gated = GatedClient(self.client, lambda: True)
-        self._prober = Prober(SuperClusterWriter(gated), self.client, outside)
+        self._prober = Prober(SuperClusterWriter(gated), self.client, outside, ForeignHosts(str).resolve)
 
     def add_node(self, name: str, address: str) -> None:
         made = self.cluster.create(NODES, {"metadata": {"name": name}})
