@@ -314,12 +314,13 @@ def test_an_immutable_bundle_ends_no_rotation(is_revoked: bool, monkeypatch: pyt
     monkeypatch.setattr(FakeWorld, "asked", immutable)
     world = served()
     request(world, "cluster-ca")
-    if is_revoked:
-        world.cluster["metadata"]["annotations"][f"{keys.REVOKE_PREFIX}cluster-ca"] = "one"
     phases = []
     for _ in range(3):
         world.run()
         (status,) = world.cluster["status"]["rotations"]
+        if is_revoked:
+            # Before the rotation it would be removed.
+            world.cluster["metadata"]["annotations"][f"{keys.REVOKE_PREFIX}cluster-ca"] = "one"
         (condition,) = (
             each
             for each in world.cluster["status"]["conditions"]
