@@ -52,7 +52,7 @@ async def test_answers_of_all_tenants_have_one_bound() -> None:
         nonlocal most
         while True:
             most = max(most, clients.shared.total_bytes())
-            await asyncio.sleep(0)
+            await asyncio.sleep(0)  # pace: each turn of the loop
 
     watching = Tasks("test").spawn(watch(), "watch")
     found = await asyncio.gather(*map(ask, opened))
