@@ -54,8 +54,9 @@ def control_plane_available(
     if first.has_no_pod and not first.problem:
         # A StatefulSet's status does not have why its pods are refused.
         kind = "statefulset" if first.name == names.ETCD else "deployment"
+        where = f"namespace {control_plane.key} has no pod of it"
         look = f"kubectl -n {control_plane.key} describe {kind} {first.name}"
-        return fails(type_, "WorkloadNotReady", f"{first.sentence}; no pod was made: {look}")
+        return fails(type_, "WorkloadNotReady", f"{first.sentence}; {where}: {look}")
     remedy = "change that" if first.problem else "look at its pods"
     shared = "" if control_plane.has_own_store else control_plane.release.datastore.secret_name
     store = f", and whether the datastore of Secret {shared} answers" if shared else ""

@@ -113,7 +113,8 @@ def test_a_workload_without_a_pod_is_described(kind: str, name: str) -> None:
     value["status"] = {"observedGeneration": value["metadata"]["generation"]}
     found = next(each for each in world.plan().findings if each.type == ConditionType.CONTROL_PLANE_AVAILABLE)
     look = f"kubectl -n {key} describe {kind.lower()} {name}"
-    assert found.message == f"{name} has 0 of 1 replicas ready; no pod was made: {look}"
+    message = f"{name} has 0 of 1 replicas ready; namespace {key} has no pod of it: {look}"
+    assert found.message == message
 
 
 @pytest.mark.parametrize("was_available", [True, False])
