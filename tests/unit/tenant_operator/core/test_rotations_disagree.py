@@ -5,8 +5,6 @@ the rotation ends once all have."""
 
 from __future__ import annotations
 
-import copy
-import functools
 import random
 
 import msgspec
@@ -17,7 +15,6 @@ from tenant_operator.core import rotations
 from tenant_operator.core.observed import ProbeResult
 from tenant_operator.core.plan import TenantPlan
 from tenant_operator.core.steps import Rotate
-from tenant_operator.model.objects import Object
 from tenant_operator.pki.rotation import (
     PLANS,
     Asked,
@@ -29,7 +26,7 @@ from tenant_operator.pki.rotation import (
     state_of,
 )
 from tests.unit.tenant_operator.core.kept_fields import kept
-from tests.unit.tenant_operator.core.worlds import VERSION, FakeWorld, virtual_cluster
+from tests.unit.tenant_operator.core.test_rotations import served
 
 DAY = 86_400.0
 PLANS_MADE = 45
@@ -51,17 +48,6 @@ class TooEarlyError(AssertionError):
     """A step was taken that a consumer was not ready for."""
 
 
-@functools.cache
-def _served() -> FakeWorld:
-    version: Object = copy.deepcopy(VERSION)
-    version["spec"]["images"]["signer"] = "s:1"
-    world = FakeWorld(virtual_cluster(), version)
-    world.run()
-    world.is_synced = True
-    world.run()
-    return world
-
-
 class DisagreeingConsumers:
     """`read` is what each replica does now, whether it answers or not."""
 
@@ -69,7 +55,7 @@ class DisagreeingConsumers:
         self.what = what
         self.plan: RotationPlan = PLANS[what]
         self.chance = random.Random(seed)  # noqa: S311 - an order of events, which a seed repeats
-        self.world = copy.deepcopy(_served())
+        self.world = served()
         present = self.world.asked(what)
         self.read = {
             consumer: {
