@@ -120,7 +120,7 @@ class Kubectl:
                     return
                 if error.fault.reason not in _RETRIED:
                     raise
-            # The API server ends watches after a while, and may be away for a moment.
+            # The API server ends watches after a while, and may be away a moment. A signal ends the pause.
             time.sleep(max(0.0, min(_RETRY_S, until - time.monotonic())))
 
     def _watch_once(self, words: Sequence[str], until: float) -> Iterator[WatchEvent]:

@@ -22,7 +22,7 @@ MAX_NAMES = 16
 
 class ForeignNames:
     """Resolves names in threads that nothing else needs: a name server may keep one of them for half a
-    minute, also when nobody waits any more. Each name has one at a time. `resolve` is as `getaddrinfo`."""
+    minute, also when no caller waits any more. Each name has one at a time. `resolve` is as `getaddrinfo`."""
 
     def __init__(self, resolve: Callable[..., Sequence[Any]] = socket.getaddrinfo) -> None:
         self._resolve = resolve
@@ -43,7 +43,7 @@ class ForeignNames:
     def _over(self, name: tuple[str, int], future: asyncio.Future[Sequence[Any]]) -> None:
         del self._running[name]
         if not future.cancelled():
-            future.exception()  # nobody may wait for it any more
+            future.exception()  # its callers may have given up
 
 
 class ForeignHosts:
@@ -62,7 +62,7 @@ class ForeignHosts:
         self._lookup = ForeignNames().lookup if lookup is None else lookup
 
     async def resolve(self, host: str, port: int) -> list[str]:
-        """The addresses to dial. Raises AddressRefusedError if one is nobody's to dial, and OSError."""
+        """The addresses to dial. Raises AddressRefusedError if one must not be dialled, and OSError."""
         found = await self._lookup(host, port)
         place = urlsplit(self._super_server())
         own = await self._addresses_of(place) if port == (place.port or 443) else []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The wait before a step that failed is taken again, which whoever knows that the server answers may end."""
+"""The wait before a failed step is taken again. A caller that knows that the server answers may end it."""
 
 import asyncio
 

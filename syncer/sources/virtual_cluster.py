@@ -259,8 +259,8 @@ def _weight(annotations: Mapping[str, str]) -> int:
 
 
 def _restore_token(cluster: VirtualCluster) -> str:
-    """Of a restore by vc-operator: its status goes first, as whoever replaces a VirtualCluster drops
-    annotations. What cannot be a token is nobody's: the condition could not name it."""
+    """Of a restore by vc-operator: its status goes first, as a replace of the VirtualCluster drops
+    annotations. What cannot be a token counts as none: the condition could not name it."""
     restore = cluster.status.restore
     text = restore.hold if restore is not None else ""
     text = text or cluster.metadata.annotations.get(keys.HOLD_DELETIONS, "")

@@ -80,7 +80,7 @@ class SessionOwner(Protocol):
 class SessionSurroundings(msgspec.Struct, frozen=True):
     """What all sessions of a process share. `clock` is monotonic.
 
-    `keys` gives the cluster keys of all tenants, whoever serves them. `judge` is as of `TenantApiServer`.
+    `keys` gives the cluster keys of all tenants, also of other vc-syncers'. `judge`: as of `TenantApiServer`.
     """
 
     kinds: Mapping[str, KindSync]

@@ -12,7 +12,7 @@ The status has the phase, and each phase may be interrupted and begun again:
   anew.
 - `Starting`: the control plane runs again.
 - `Completed`. Until a person lets go of the deletions, the status has the token (`hold`), and the annotation
-  is written again whenever it is missing: whoever replaces the VirtualCluster drops all its annotations.
+  is written again whenever it is missing: a replace of the VirtualCluster drops all its annotations.
 - `Refused`, which stops nothing. A request by annotation stays refused until it is taken back or changes: a
   backup that is made of that name months later must not stop the tenant. A new tenant, which has nothing to
   lose, is judged again with each plan.
