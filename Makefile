@@ -176,7 +176,7 @@ format: $(VENV)/dev  ## the sources, in the house format
 examples: $(VENV)/dev  ## examples/ into the READMEs that show them
 	$(BIN)/python -m tests.examples
 
-reference: $(VENV)/dev  ## docs/reference, from the code
+reference: $(VENV)/dev  ## docs/reference, from the code; definitions that are another one with a difference
 	$(BIN)/python -m tests.reference
 
 locks: $(VENV)/dev  ## the hashes of what packages and images install: packaging/requirements

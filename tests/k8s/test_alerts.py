@@ -102,10 +102,6 @@ def test_the_jobs_are_valid(promtool: str) -> None:
     run(promtool, "check", "config", "--syntax-only", FOLDER / "prometheus.yaml")
 
 
-def test_each_alert_has_its_fault() -> None:
-    assert FAULTS.keys() == RULES.keys()
-
-
 @pytest.mark.parametrize("name", FAULTS)
 def test_its_fault_alone_fires_an_alert(promtool: str, rules: Path, name: str) -> None:
     fault: AlertFault = FAULTS[name]

@@ -158,14 +158,6 @@ def test_kubectl_columns(tenant_api: KubernetesApi, acme: RingTenant) -> None:
         tenant_api.delete(f"/apis/{_GROUP}/networks/shown")
 
 
-def test_the_two_definitions_differ_in_the_scope_alone() -> None:
-    super_crd, tenant_crd = (
-        yaml.safe_load((_SHIPPED / name).read_text()) for name in ("networks.yaml", "networks-tenant.yaml")
-    )
-    assert (super_crd["spec"].pop("scope"), tenant_crd["spec"].pop("scope")) == ("Namespaced", "Cluster")
-    assert super_crd == tenant_crd
-
-
 def _network(name: str, spec: Any) -> JsonObject:
     return {"apiVersion": _GROUP, "kind": "Network", "metadata": {"name": name}, "spec": spec}
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m tests.reference`: writes docs/reference."""
+"""`python -m tests.reference`: writes docs/reference, and definitions of others."""
 
 from tests.reference import pages
 

@@ -6,7 +6,16 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tests.packages import ROOT
-from tests.reference import commands, configuration, events, metrics, screenshots, sync_policy, terminals
+from tests.reference import (
+    commands,
+    configuration,
+    definitions,
+    events,
+    metrics,
+    screenshots,
+    sync_policy,
+    terminals,
+)
 from tests.reference.kinds import KINDS
 
 DIRECTORY = ROOT / "docs" / "reference"
@@ -43,11 +52,16 @@ def stale() -> list[str]:
             for path in found | expected.keys()
             if path not in expected or path not in found or (DIRECTORY / path).read_text() != expected[path]
         )
-        + stale_policy()
+        + stale_elsewhere()
     )
 
 
-def stale_policy() -> list[str]:
+def stale_elsewhere() -> list[str]:
+    """What is made of others outside of `DIRECTORY`, and differs."""
+    return _stale_policy() + definitions.stale()
+
+
+def _stale_policy() -> list[str]:
     """The page of SyncPolicies if its tables are not those of the code, or one of them is missing."""
     text = sync_policy.PATH.read_text()
     is_current = sync_policy.page(text) == text and not sync_policy.missing(text)
@@ -56,9 +70,10 @@ def stale_policy() -> list[str]:
 
 def write() -> None:
     """Write all, and remove what is no page any more."""
+    definitions.write()
     sync_policy.PATH.write_text(sync_policy.page(sync_policy.PATH.read_text()), encoding="utf-8")
     expected = pages()
-    for name in set(stale()) - set(stale_policy()):
+    for name in set(stale()) - set(stale_elsewhere()):
         path = DIRECTORY / name
         if Path(name) in expected:
             path.parent.mkdir(parents=True, exist_ok=True)

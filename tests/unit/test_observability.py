@@ -9,6 +9,7 @@ import yaml
 
 from daemonkit.config.scrape_config import ScrapeConfig
 from tests import promql
+from tests.k8s.alerts.faults import FAULTS
 from tests.packages import ROOT
 from tests.promql import FOLDER, Query
 from tests.reference import kinds, metrics
@@ -91,6 +92,11 @@ def test_alerts_say_what_is_wrong_and_what_to_do() -> None:
     for rule in promql.rules():
         assert rule["labels"]["severity"] in ("critical", "warning", "info"), rule["alert"]
         assert rule["annotations"].keys() == {"summary", "action", "runbook_url"}, rule["alert"]
+
+
+def test_each_alert_has_its_fault() -> None:
+    """tests/k8s/test_alerts.py plants it."""
+    assert sorted(FAULTS) == sorted(rule["alert"] for rule in promql.rules())
 
 
 def test_each_alert_has_its_runbook() -> None:
