@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from functools import partial
 from pathlib import Path
 
@@ -38,6 +39,19 @@ def remove(name: str) -> None:
         below = [p.parent for p in group.rglob("cgroup.procs")]
         for directory in sorted(below, key=lambda p: len(p.parts), reverse=True):
             wait_for(f"{directory} empty", partial(_try_rmdir, directory), timeout_s=10)
+
+
+def set_processors(name: str, processors: set[int]) -> None:
+    """Let group `name`, and all below it, run on these processors alone."""
+    wanted = ",".join(map(str, sorted(processors)))
+    for hierarchy in _hierarchies():
+        files = sorted((hierarchy / name).rglob("cpuset.cpus"), key=lambda path: len(path.parts))
+        # A group has no processor that the one above it has not: the union is valid meanwhile.
+        union = ",".join(map(str, range(os.cpu_count() or 1)))
+        for file in files:
+            file.write_text(union)
+        for file in reversed(files):
+            file.write_text(wanted)
 
 
 def _hierarchies() -> list[Path]:

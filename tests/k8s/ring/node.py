@@ -141,6 +141,11 @@ class RealNode:
         self._has_nri = True
 
     @property
+    def group(self) -> str:
+        """The control group of its pods, below each hierarchy's root."""
+        return self._group
+
+    @property
     def has_two_families(self) -> bool:
         return bool(self._second_network)
 
