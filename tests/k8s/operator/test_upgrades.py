@@ -57,8 +57,7 @@ def test_upgrade_back_and_forward_under_load(tenant: OperatedTenant, figures: li
         began = time.monotonic()
         with load.running(tenant.ground.ring.binaries["client-load"], tenant.kubectl()) as report:
             tenant.change(clusterVersionName=name)
-            _wait_version(tenant, name, release)
-            assert _emulated_minor(tenant) == minor
+            _wait_version(tenant, name, release, minor)
             assert token.is_valid()
         report.check()
         figures.append(f"{tenant.name} to {release.version} in {time.monotonic() - began:.1f} s: {report}")
@@ -73,6 +72,7 @@ def test_upgrade_back_and_forward_under_load(tenant: OperatedTenant, figures: li
 
 def test_confirmed_upgrade_is_not_taken_back(tenant: OperatedTenant) -> None:
     """Condition UpToDate has the field, and the tenant runs on as it is."""
+    assert _is_confirmed(tenant), "the upgrade before was not confirmed"
     tenant.change(clusterVersionName=_OLD)
     found = tenant.wait_condition("UpToDate", "False", reason="DowngradeRefused")
     assert "spec.clusterVersionName" in found["message"]
@@ -81,8 +81,8 @@ def test_confirmed_upgrade_is_not_taken_back(tenant: OperatedTenant) -> None:
     tenant.wait_condition("UpToDate")
 
 
-def _wait_version(tenant: OperatedTenant, name: str, release: KubernetesImages) -> None:
-    """Until every component runs the version, and the API server says so itself."""
+def _wait_version(tenant: OperatedTenant, name: str, release: KubernetesImages, minor: str) -> None:
+    """Until every component runs the version, and the API server says so itself, and emulates `minor`."""
 
     def is_there() -> bool:
         status = tenant.get()["status"]
@@ -91,18 +91,18 @@ def _wait_version(tenant: OperatedTenant, name: str, release: KubernetesImages) 
     tenant.wait(f"status has ClusterVersion {name}", is_there, timeout_s=_UPGRADED_S)
     tenant.wait_condition("UpToDate")
     assert tenant.get()["status"]["kubernetesVersion"] == release.version.removeprefix("v")
-    # One of before that is ending answers until no request is led to it.
+    # One of before that is ending answers now and then, until no request is led to it: both from one answer.
     tenant.wait(
-        f"an API server of {release.version} answers",
-        lambda: tenant.api().get("/version")["gitVersion"] == release.version,
+        f"an API server of {release.version} answers, which emulates {minor or 'none'}",
+        lambda: _served(tenant) == (release.version, minor),
     )
 
 
-def _emulated_minor(tenant: OperatedTenant) -> str:
-    """What it emulates; empty if that is its own version."""
+def _served(tenant: OperatedTenant) -> tuple[str, str]:
+    """The version of the API server that answers, and the minor that it emulates: empty for its own."""
     version = tenant.api().get("/version")
     emulated = str(version.get("emulationMinor", ""))
-    return "" if emulated == version["minor"] else emulated
+    return version["gitVersion"], "" if emulated == version["minor"] else emulated
 
 
 def _is_confirmed(tenant: OperatedTenant) -> bool:
@@ -110,5 +110,5 @@ def _is_confirmed(tenant: OperatedTenant) -> bool:
     return (
         status.get("upgrade", {}).get("confirmed") is True
         and tenant.condition("UpToDate").get("status") == "True"
-        and not _emulated_minor(tenant)
+        and _served(tenant) == (releases.CURRENT.version, "")
     )
