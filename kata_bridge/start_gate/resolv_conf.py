@@ -15,6 +15,7 @@ import errno
 import json
 import os
 import shutil
+import stat
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -64,6 +65,8 @@ class ResolvConfs:
         self._blocked: set[str] = set()
         # Sandboxes whose files could not be written yet: the disk was full when they started.
         self._unwritten: set[str] = set()
+        # Directories without a record: an earlier life was killed before it wrote one, or when it removed it.
+        self._without_record: set[str] = set()
         # Another user who may write here, or above, could lead root's writes elsewhere by a link.
         self._descriptor = directories.open_prepared(directory, 0o711)
         self._restore()
@@ -155,9 +158,12 @@ class ResolvConfs:
             shutil.rmtree(self._directory / sandbox, ignore_errors=True)
 
     def retain(self, sandboxes: Collection[str]) -> None:
-        """Remove all other sandboxes."""
+        """Remove all other sandboxes, and what an earlier life left of others."""
         for sandbox in [each for each in self._sandboxes if each not in sandboxes]:
             self.remove_sandbox(sandbox)
+        for sandbox in self._without_record.difference(sandboxes):
+            shutil.rmtree(self._directory / sandbox, ignore_errors=True)
+        self._without_record.clear()
 
     def path(self, sandbox: str) -> Path:
         """The file that containers of the sandbox mount."""
@@ -257,6 +263,9 @@ class ResolvConfs:
         for directory in self._directory.iterdir():
             record = _record(directory / _RECORD)
             uid = record.get("uid")
+            if is_sandbox_id(directory.name) and _is_without_record(directory):
+                self._without_record.add(directory.name)
+                continue
             if not is_sandbox_id(directory.name) or not isinstance(uid, str) or not uid:
                 _log.warning(
                     "unknown entry in the directory of resolv.confs, left as it is", name=directory.name
@@ -280,6 +289,17 @@ class ResolvConfs:
             applied = self._applied[directory.name] = SubmittedResolver(text, wait_message, known.networks)
             if applied.networks:  # an older kata-bridge recorded none: then it is for this sandbox alone
                 self._latest[uid] = applied
+
+
+def _is_without_record(directory: Path) -> bool:
+    """Whether it is a directory of ours that has no record, and nothing that is not ours."""
+    try:
+        found = directory.lstat()
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+            return False
+        return {each.name for each in directory.iterdir()} <= {_FILE, _NEW}
+    except OSError:
+        return False
 
 
 def _names(found: object) -> tuple[str, ...]:

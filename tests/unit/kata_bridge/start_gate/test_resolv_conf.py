@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -246,3 +247,82 @@ def test_an_invalid_sandbox_id_makes_no_path(tmp_path: Path) -> None:
     confs.add_sandbox("s", "u", BLUE)
     with pytest.raises(ValueError, match="is text of"):
         confs.set_resolver("u", SubmittedResolver("\0"))
+
+
+class KilledError(BaseException):
+    """SIGKILL: nothing of the process runs after it."""
+
+
+# What changes files, in the order of any of them.
+CHANGING = ("mkdir", "open", "rename", "unlink", "rmdir", "remove")
+
+
+def killed_at(
+    step: int, monkeypatch: pytest.MonkeyPatch, act: Callable[[], object], *, is_after: bool
+) -> bool:
+    """Whether it was killed before it ended: at the given change of files, just before or after that."""
+    left = [step]
+
+    def counted(change: Callable[..., object]) -> Callable[..., object]:
+        def changed(*args: object, **kwargs: object) -> object:
+            left[0] -= 1
+            if left[0] < 0 and not is_after:
+                raise KilledError
+            result = change(*args, **kwargs)
+            if left[0] < 0:
+                raise KilledError
+            return result
+
+        return changed
+
+    with monkeypatch.context() as patched:
+        for name in CHANGING:
+            patched.setattr(os, name, counted(getattr(os, name)))
+        try:
+            act()
+        except KilledError:
+            return True
+    return False
+
+
+@pytest.mark.parametrize("is_after", [False, True])
+@pytest.mark.parametrize("act", ["add", "set", "allow", "remove"])
+def test_a_kill_at_any_change_leaves_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, act: str, *, is_after: bool
+) -> None:
+    was_killed, step = True, 0
+    while was_killed:
+        directory = tmp_path / str(step)
+        confs = ResolvConfs(directory)
+        confs.set_resolver("u", SubmittedResolver(TEXT))
+        if act != "add":
+            confs.add_sandbox("s", "u", BLUE)
+        acts: dict[str, Callable[[], object]] = {
+            "add": lambda confs=confs: confs.add_sandbox("s", "u", BLUE),  # type: ignore[misc]
+            "set": lambda confs=confs: confs.set_resolver("u", SubmittedResolver(OTHER)),  # type: ignore[misc]
+            "allow": lambda confs=confs: confs.record_allowed("s", "c"),  # type: ignore[misc]
+            "remove": lambda confs=confs: confs.remove_sandbox("s"),  # type: ignore[misc]
+        }
+        was_killed = killed_at(step, monkeypatch, acts[act], is_after=is_after)
+        # One that lives goes on.
+        living = ResolvConfs(directory)
+        living.retain({"s"})
+        living.set_resolver("u", SubmittedResolver(OTHER))
+        living.add_sandbox("s", "u", BLUE)
+        assert living.prepare("s", "u", BLUE).read_text() == OTHER
+        # Once more to the same step, and the sandbox is gone when kata-bridge starts again.
+        confs = ResolvConfs(directory)
+        if act == "add":
+            confs.remove_sandbox("s")
+            confs.set_resolver("u", SubmittedResolver(TEXT))
+        acts = {
+            "add": lambda confs=confs: confs.add_sandbox("s", "u", BLUE),  # type: ignore[misc]
+            "set": lambda confs=confs: confs.set_resolver("u", SubmittedResolver(TEXT)),  # type: ignore[misc]
+            "allow": lambda confs=confs: confs.record_allowed("s", "d"),  # type: ignore[misc]
+            "remove": lambda confs=confs: confs.remove_sandbox("s"),  # type: ignore[misc]
+        }
+        killed_at(step, monkeypatch, acts[act], is_after=is_after)
+        ResolvConfs(directory).retain(())
+        assert list(directory.iterdir()) == []
+        step += 1
+    assert step > 1
