@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -93,19 +94,34 @@ def kept(ref: Ref, value: Object) -> LiveObject:
 
 def kept_all(objects: dict[Ref, Object]) -> dict[Ref, LiveObject]:
     """The same of all objects of a tenant, in their order."""
-    parsed = {ref: parse_live(ref.kind, json.dumps(value).encode()) for ref, value in objects.items()}
-    unpacked: dict[Ref, LiveObject] = {}
-    for kind in {ref.kind for ref in objects}:
-        codec = CODECS.setdefault(kind, ObjectCodec(kind))
-        each = [live for ref, live in parsed.items() if ref.kind == kind]
-        unpacked |= codec.unpack(codec.pack(each, is_sample=True))
+    texts: dict[str, list[bytes]] = {}
+    for ref, value in objects.items():
+        texts.setdefault(ref.kind, []).append(_text(value))
+    unpacked = {kind: iter(_unpacked(kind, tuple(each))) for kind, each in texts.items()}
+    return {ref: next(unpacked[ref.kind]) for ref in objects}
+
+
+def _text(value: Object) -> bytes:
+    return json.dumps(value).encode()
+
+
+# Between two plans of a world few objects change. Texts tell them apart: tests change objects in place.
+@lru_cache(1024)
+def _unpacked(kind: str, texts: tuple[bytes, ...]) -> Sequence[LiveObject]:
+    """Objects of one kind, after they were packed and unpacked together."""
+    parsed = [_parsed(kind, each) for each in texts]
+    codec = CODECS.setdefault(kind, ObjectCodec(kind))
+    unpacked = list(codec.unpack(codec.pack(parsed, is_sample=True)).values())
     assert unpacked == parsed
-    return {
-        ref: KeptObject(
-            live.metadata, live.body, live.digests, _certificates(live), live.facts, kind=ref.kind
-        )
-        for ref, live in ((ref, unpacked[ref]) for ref in objects)
-    }
+    return [
+        KeptObject(live.metadata, live.body, live.digests, _certificates(live), live.facts, kind=kind)
+        for live in unpacked
+    ]
+
+
+@lru_cache(4096)
+def _parsed(kind: str, text: bytes) -> LiveObject:
+    return parse_live(kind, text)
 
 
 def _certificates(live: LiveObject) -> KeptFields:
@@ -120,13 +136,20 @@ def whole_all(objects: dict[Ref, Object]) -> dict[Ref, LiveObject]:
 
 
 def _whole(ref: Ref, value: Object) -> LiveObject:
+    live = _parsed_whole(ref.kind, _text(value))
+    return WholeObject(live.metadata, b"", live.digests, live.certificates, live.facts, whole=value)
+
+
+@lru_cache(4096)
+def _parsed_whole(kind: str, text: bytes) -> LiveObject:
+    value = json.loads(text)
     meta = msgspec.convert(value["metadata"], LiveMeta)
     data: dict[str, bytes] = {}
-    if ref.kind == "Secret":
+    if kind == "Secret":
         data = {key: base64.b64decode(each) for key, each in (value.get("data") or {}).items()}
-    elif ref.kind == "ConfigMap":
+    elif kind == "ConfigMap":
         data = {key: each.encode() for key, each in (value.get("data") or {}).items()}
     digests = {key: digest_of(each) for key, each in data.items()}
-    public = {key: each for key, each in data.items() if ref.kind == "Secret" and key.endswith(".crt")}
+    public = {key: each for key, each in data.items() if kind == "Secret" and key.endswith(".crt")}
     facts = secret_facts(meta.annotations, digests, public).certificates
-    return WholeObject(meta, b"", digests, public, facts, whole=value)
+    return LiveObject(meta, b"", digests, public, facts)
