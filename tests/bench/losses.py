@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a tenant notices while its neighbour loses a part: `python -m tests.bench.losses [--rounds 5]`.
+"""What a tenant notices while its neighbour loses a part: `python -m tests.bench.losses [--rounds 3]`.
 
 The ring of `starts.py` with two tenants, whose control planes are on different nodes. First the node of the
 one that is asked has a processor of its own, as each machine has. Then all nodes share all processors, as two
@@ -153,7 +153,7 @@ def _compute(api: KubernetesApi) -> None:
 def main() -> int:
     """Start the ring, measure and print."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.losses", description=__doc__)
-    parser.add_argument("--rounds", type=int, default=5, help="how often each part is lost")
+    parser.add_argument("--rounds", type=int, default=3, help="how often each part is lost")
     parser.add_argument("--lost", default=",".join(_LOST), help="which parts, separated by commas")
     arguments = parser.parse_args()
     return run(lambda ring: measure(ring, arguments.lost.split(","), arguments.rounds))
