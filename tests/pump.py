@@ -249,12 +249,14 @@ def superlinear(
     # Each two of the places are together in one of these, without most of the others.
     shuffled = draw.sample(left, len(left))
     blocks = [shuffled[at::_BLOCKS] for at in range(_BLOCKS)]
-    groups = [left, *(one + other for one, other in itertools.combinations(blocks, 2))]
+    pairs = (one + other for one, other in itertools.combinations(blocks, 2))
+    # Of few places many pairs are the same set.
+    groups = {frozenset(each): each for each in (*pairs, left) if each}
 
     def is_superlinear(pumped: Sequence[str]) -> bool:
         return _excess(measure, pumped, first) > noise
 
-    for group in groups:
+    for group in reversed(groups.values()):
         remaining = [each for each in group if not any(each in known.split(" x ") for known in found)]
         while remaining and is_superlinear(remaining):
             culprits = _fewest(is_superlinear, remaining)

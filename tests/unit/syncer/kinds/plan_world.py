@@ -369,18 +369,17 @@ def _other_text(text: str) -> str:
 def pair(sync: KindSync, situation: str, sizes: Sizes) -> Pair[Object]:
     """The tenant's object and the super object of one situation."""
     shape, above = schema(sync), is_from_above(sync)
-    own = shape.object(sizes)
     first = shape.object(sizes)
     body = _created(sync, _sided(sync, first, None), SizedView(sizes))
     if situation == "created":
-        return _sided(sync, own, None)
+        return _sided(sync, shape.object(sizes), None)
     meta = body["metadata"]
     meta.setdefault("uid", "t-1" if above else "s-1")
     meta["resourceVersion"] = "7"
-    if "status" in own and not above:
-        body["status"] = copy.deepcopy(own["status"])
+    if "status" in first and not above:
+        body["status"] = copy.deepcopy(first["status"])
     if situation == "equal":
-        return _sided(sync, own, body)
+        return _sided(sync, shape.object(sizes), body)
     changed = shape.object(sizes, text=_other_text)
     return _sided(sync, changed, body)
 
