@@ -104,14 +104,16 @@ def changing(tree: ast.Module, mutating: Set[str] = frozenset()) -> Iterator[tup
     `mutating` are names of methods of ours that change what they are called on.
     """
     functions = list(_functions(tree))
+    found = [each for each in functions if _PREDICATE.match(each.function.name)]
+    if not found:
+        return  # most modules of tests
     imported = _imported(tree)
     known = _by_name(functions)
-    for each in functions:
+    for each in found:
         function = each.function
-        if _PREDICATE.match(function.name):
-            seen = frozenset(_parameters(function)) | _names_from_outside(function)
-            if _PredicateReader(known, mutating, imported).changes(each, seen):
-                yield function.name, function.lineno
+        seen = frozenset(_parameters(function)) | _names_from_outside(function)
+        if _PredicateReader(known, mutating, imported).changes(each, seen):
+            yield function.name, function.lineno
 
 
 def mutating_methods(trees: Iterable[ast.Module]) -> Set[str]:

@@ -69,7 +69,8 @@ def parse(text: str) -> ModuleNames:
     """Read a module once for all checks."""
     tree = ast.parse(text)
     classes, functions = [], []
-    for node in ast.walk(tree):
+    nodes = list(ast.walk(tree))
+    for node in nodes:
         if isinstance(node, ast.ClassDef):
             classes.append(node)
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -81,7 +82,7 @@ def parse(text: str) -> ModuleNames:
         fields=[name for node in classes for name in _fields(node)],
         others=[
             *_constants(tree),
-            *_attributes(tree),
+            *_attributes(nodes),
             *(name for node in classes for name in _members(node)),
         ],
         tree=tree,
@@ -151,10 +152,11 @@ def _constants(tree: ast.Module) -> Iterator[str]:
                 yield from (each.id for each in ast.walk(target) if isinstance(each, ast.Name))
 
 
-def _attributes(tree: ast.Module) -> Iterator[str]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
-            yield from [node.attr] * (ast.unparse(node.value) == "self")
+def _attributes(nodes: Iterable[ast.AST]) -> Iterator[str]:
+    for node in nodes:
+        match node:
+            case ast.Attribute(ast.Name("self"), name, ast.Store()):
+                yield name
 
 
 def _members(node: ast.ClassDef) -> Iterator[str]:
