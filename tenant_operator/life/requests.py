@@ -30,8 +30,8 @@ _MAX_SHOWN_CHARS = 60
 _MAX_REFUSED = 16
 _DIGEST_CHARS = 16
 _PREFIX = "vcnode.io/"
-# What else a VirtualCluster may have.
-_OTHERS = (keys.SYNC_WEIGHT, keys.SYNC_POLICY, keys.RELEASE_HELD, keys.HOLD_DELETIONS)
+# What else a VirtualCluster may have. Who gives data up leaves the UID of the lost namespace there.
+_OTHERS = (keys.SYNC_WEIGHT, keys.SYNC_POLICY, keys.RELEASE_HELD, keys.HOLD_DELETIONS, keys.GIVE_UP_DATA)
 _REQUESTS = (
     keys.SLEEP_REQUESTED_AT,
     keys.WAKE_REQUESTED_AT,

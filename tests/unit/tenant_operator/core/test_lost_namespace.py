@@ -83,6 +83,7 @@ def test_a_lost_namespace_is_a_loss_until_given_up(datastore: str) -> None:
         annotate(world, namespace_uid(world))
         world.run()
         assert ready(world)[:2] == ("True", "TenantReady")
+        assert world.cluster["status"].get("refusedRequests", []) == []
         # It is no permission for keys that are lost alone.
         lose(world, "encryption-key")
         assert issues(world) == []

@@ -2,6 +2,7 @@
 """Requests by annotations, and what is wrong with others."""
 
 import datetime as dt
+import re
 
 import msgspec
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from tenancy import keys
 from tenant_operator.life.requests import Requests, read, text_of, time_of
 from tenant_operator.model.virtual_cluster import RotationStatus, UpgradeStatus, VirtualClusterStatus
+from tests.packages import ROOT
 
 NOW_S = dt.datetime(2026, 11, 30, 8, 0, tzinfo=dt.UTC).timestamp()
 
@@ -37,6 +39,20 @@ def test_all_requests_are_read() -> None:
         rotations={"cluster-ca": "2026-11-30T08:00:00Z", "encryption-key": "Token.1"},
         revoked={"cluster-ca": "2026-11-30T08:00:00Z"},
     )
+
+
+def annotations_that_are_read() -> set[str]:
+    """The annotations of VirtualClusters that daemons read, by their names in `tenancy.keys`."""
+    files = [*ROOT.glob("tenant_operator/**/*.py"), ROOT / "syncer/sources/virtual_cluster.py"]
+    read_one = re.compile(r"(?:cluster\.metadata|meta)\.annotations\.get\(\s*keys\.([A-Z_]+)")
+    return {name for path in files for name in read_one.findall(path.read_text())}
+
+
+def test_what_is_read_is_known() -> None:
+    found = annotations_that_are_read()
+    assert {"GIVE_UP_DATA", "RELEASE_HELD", "HOLD_DELETIONS"} <= found
+    annotations = {getattr(keys, name): "a" for name in found}
+    assert [each.message for each in read(annotations, NOW_S).refused] == []
 
 
 def test_no_annotation_asks_for_nothing() -> None:
