@@ -39,8 +39,8 @@ def root_namespace_problem(observed: Observed, control_plane: ControlPlane) -> F
     give_up = f"{keys.GIVE_UP_DATA}={live.metadata.uid}"
     return _problem(
         LOST,
-        f"Namespace {key} was deleted, and with it {lost}. Restore its Secrets, ConfigMaps and "
-        "PersistentVolumeClaims from a backup of the super cluster. Or give all data of the tenant up: "
+        f"Namespace {key} was deleted, and with it {lost}. Restore from a backup of the super cluster "
+        "first its PersistentVolumeClaims, then Secrets, then ConfigMaps. Or give all data of the tenant up: "
         f"kubectl annotate virtualcluster {control_plane.name} -n {control_plane.namespace} --overwrite "
         f"{give_up}",
     )
@@ -48,16 +48,19 @@ def root_namespace_problem(observed: Observed, control_plane: ControlPlane) -> F
 
 def is_lost(observed: Observed, control_plane: ControlPlane) -> bool:
     """Whether a control plane that has run has nothing by which it could go on. Volumes alone are nothing: an
-    empty one looks as a full one."""
+    empty one looks as a full one. Without them a store would be made with new ones."""
     cluster = observed.virtual_cluster
     if cluster.spec.import_ is not None or not cluster.status.cluster_version:
         return False
     parts = [("Deployment", names.API_SERVER), ("StatefulSet", names.ETCD)]
+    if any(observed.live(kind, control_plane.key, name) is not None for kind, name in parts):
+        return False
     if control_plane.release.datastore.type == "etcd":
-        parts.append(("ConfigMap", names.ETCD_CONFIG))
+        last = observed.live("ConfigMap", control_plane.key, names.ETCD_CONFIG)
     else:
-        parts.append(("Secret", names.ENCRYPTION_CONFIG))
-    return all(observed.live(kind, control_plane.key, name) is None for kind, name in parts)
+        last = observed.live("Secret", control_plane.key, names.ENCRYPTION_CONFIG)
+    has_volumes = any(ref.kind == "PersistentVolumeClaim" for ref in observed.objects)
+    return last is None or (control_plane.has_own_store and not has_volumes)
 
 
 def is_empty_allowed(observed: Observed, control_plane: ControlPlane) -> bool:

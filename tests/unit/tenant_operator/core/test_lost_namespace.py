@@ -91,6 +91,26 @@ def test_a_lost_namespace_is_a_loss_until_given_up(datastore: str) -> None:
         assert ready(world)[1] == "KeysMissing"
 
 
+@pytest.mark.parametrize("kinds", [("Secret",), ("ConfigMap",), ("Secret", "ConfigMap")])
+@pytest.mark.parametrize("datastore", ["etcd", "kine-sqlite"])
+def test_no_store_is_made_before_its_volumes_are_restored(datastore: str, kinds: tuple[str, ...]) -> None:
+    """It would get new ones: an empty tenant that is Ready."""
+    world = made(datastore)
+    key = key_of(world)
+    before = {ref: copy.deepcopy(each) for ref, each in world.objects.items() if ref.namespace == key}
+    delete_root(world)
+    world.run()
+    for ref, each in before.items():
+        if ref.kind in kinds:
+            world.objects.setdefault(ref, each)
+    world.run()
+    assert ready(world)[:2] == ("False", LOST)
+    assert Ref("StatefulSet", key, "etcd") not in world.objects
+    annotate(world, namespace_uid(world))
+    world.run()
+    assert world.objects[Ref("StatefulSet", key, "etcd")]
+
+
 @pytest.mark.parametrize("most", range(0, 24, 4))
 def test_operator_killed_while_all_is_made_anew(most: int) -> None:
     world = made()
