@@ -14,7 +14,6 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from tenancy import keys
 from tenant_operator.life import cron
 from tenant_operator.life.requests import Requests, text_of, time_of
 from tenant_operator.model.objects import Ref
@@ -77,10 +76,8 @@ class SleepTimes(msgspec.Struct, frozen=True):
 def decide(
     virtual_cluster: VirtualCluster, requests: Requests, now_s: float, volumes: Sequence[Ref] = ()
 ) -> SleepDecision:
-    """Whether it sleeps now. `volumes` are the claims that it keeps, for the message."""
+    """Whether a control plane of ours sleeps now. `volumes` are the claims that it keeps, for the message."""
     spec = virtual_cluster.spec
-    if spec.import_ is not None:
-        return _of_imported(requests)
     schedules, problems = _read(spec.sleep.schedules)
     created_s = time_of(virtual_cluster.metadata.creation_timestamp) or 0.0
     late_s = delay_s(virtual_cluster.metadata.uid)
@@ -101,18 +98,6 @@ def decide(
 def delay_s(uid: str) -> int:
     """How late the VirtualCluster of this UID follows its schedules, in whole seconds."""
     return int.from_bytes(hashlib.sha256(uid.encode()).digest()[:8]) % SPREAD_S
-
-
-def _of_imported(requests: Requests) -> SleepDecision:
-    if requests.sleep_at_s is None:
-        return SleepDecision(False, "Awake", "the control plane was made by others")
-    problem = SpecProblem(
-        f"metadata.annotations[{keys.SLEEP_REQUESTED_AT}]",
-        "ControlPlaneImported",
-        "the control plane was made by others, and its pods are theirs",
-        "remove the annotation, and scale the control plane down by their means",
-    )
-    return SleepDecision(False, problem.reason, problem.text, problems=(problem,))
 
 
 def _requested(requests: Requests) -> Iterator[SleepEvent]:

@@ -11,7 +11,6 @@ from tenant_operator.life.requests import Requests
 from tenant_operator.life.sleep import SleepDecision
 from tenant_operator.model.objects import Ref
 from tenant_operator.model.virtual_cluster import (
-    ImportRef,
     Meta,
     SleepSchedule,
     SleepSpec,
@@ -34,11 +33,10 @@ def tenant(
     *schedules: SleepSchedule,
     created: str = "2026-01-01T00:00:00Z",
     status: SleepStatus | None = None,
-    import_: ImportRef | None = None,
 ) -> VirtualCluster:
     return VirtualCluster(
         Meta(name="acme", namespace="tenants", uid=PUNCTUAL, creation_timestamp=created),
-        VirtualClusterSpec(sleep=SleepSpec(list(schedules)), import_=import_),
+        VirtualClusterSpec(sleep=SleepSpec(list(schedules))),
         VirtualClusterStatus(sleep=status),
     )
 
@@ -199,15 +197,6 @@ def test_schedules_are_bounded() -> None:
     assert [each.text for each in found.problems] == [
         "spec.sleep.schedules: has 1000 schedules, and the first 16 count; remove the others"
     ]
-
-
-def test_control_planes_of_others_do_not_sleep() -> None:
-    imported = tenant(import_=ImportRef("kubeconfig"))
-    assert decide(imported, "2026-11-30T12:00Z") == SleepDecision(
-        False, "Awake", "the control plane was made by others"
-    )
-    found = decide(imported, "2026-11-30T12:00Z", sleep="2026-11-30T11:00Z")
-    assert (found.is_asleep, found.reason) == (False, "ControlPlaneImported")
 
 
 def test_a_request_by_an_annotation_decides() -> None:
