@@ -11,7 +11,7 @@ DEFAULT_SERVICE_CIDR = "10.32.0.0/24"
 # Upstream's certificates live as long, and nothing renewed them.
 DEFAULT_PKI_DAYS = 365
 MAX_PKI_DAYS = 3650
-# Requests are names, times and tokens; a longer value is none.
+# Requests are names, times and tokens; a longer value is none, also once it is cut.
 _MAX_ANNOTATION = 1024
 _MAX_ANNOTATIONS = 64
 
@@ -182,11 +182,14 @@ class VirtualCluster(msgspec.Struct, frozen=True):
 
     @property
     def without_foreign_annotations(self) -> "VirtualCluster":
-        """With those of vcnode.io alone, as there is one cache of all: others may have 256 KiB on each."""
+        """With those of vcnode.io alone, as there is one cache of all: others may have 256 KiB on each.
+
+        A long value is cut, and not left out: who reads the requests refuses it, and the status says so.
+        """
         own = sorted(
-            (key, value)
+            (key, value[:_MAX_ANNOTATION])
             for key, value in self.metadata.annotations.items()
-            if key.startswith("vcnode.io/") and len(value) <= _MAX_ANNOTATION
+            if key.startswith("vcnode.io/")
         )
         metadata = msgspec.structs.replace(self.metadata, annotations=dict(own[:_MAX_ANNOTATIONS]))
         return msgspec.structs.replace(self, metadata=metadata)

@@ -9,7 +9,13 @@ import pytest
 
 from tenancy import keys
 from tenant_operator.life.requests import Requests, read, text_of, time_of
-from tenant_operator.model.virtual_cluster import RotationStatus, UpgradeStatus, VirtualClusterStatus
+from tenant_operator.model.virtual_cluster import (
+    Meta,
+    RotationStatus,
+    UpgradeStatus,
+    VirtualCluster,
+    VirtualClusterStatus,
+)
 from tests.packages import ROOT
 
 NOW_S = dt.datetime(2026, 11, 30, 8, 0, tzinfo=dt.UTC).timestamp()
@@ -218,18 +224,18 @@ def test_a_time_is_written_as_it_is_read() -> None:
     assert time_of(text_of(NOW_S)) == NOW_S
 
 
-@pytest.mark.parametrize(
-    "key",
-    [
-        keys.SLEEP_REQUESTED_AT,
-        keys.WAKE_REQUESTED_AT,
-        keys.BACKUP_REQUESTED,
-        keys.RESTORE_REQUESTED,
-        keys.CONFIRM_UPGRADE,
-        *(f"{keys.ROTATE_PREFIX}{what}" for what in keys.ROTATABLE),
-        *(f"{keys.REVOKE_PREFIX}{what}" for what in keys.REVOCABLE),
-    ],
+REQUESTS = (
+    keys.SLEEP_REQUESTED_AT,
+    keys.WAKE_REQUESTED_AT,
+    keys.BACKUP_REQUESTED,
+    keys.RESTORE_REQUESTED,
+    keys.CONFIRM_UPGRADE,
+    *(f"{keys.ROTATE_PREFIX}{what}" for what in keys.ROTATABLE),
+    *(f"{keys.REVOKE_PREFIX}{what}" for what in keys.REVOCABLE),
 )
+
+
+@pytest.mark.parametrize("key", REQUESTS)
 def test_nothing_is_asked_of_a_control_plane_of_others(key: str) -> None:
     text = "v1.35" if key == keys.CONFIRM_UPGRADE else "2026-11-30T07:00:00Z"
     found = read({key: text, keys.SYNC_WEIGHT: "2"}, NOW_S, WORLD, is_imported=True)
@@ -238,4 +244,15 @@ def test_nothing_is_asked_of_a_control_plane_of_others(key: str) -> None:
         "annotation, and use their means"
     )
     assert [each.message for each in found.refused] == [message]
+    assert msgspec.structs.replace(found, refused=()) == Requests()
+
+
+@pytest.mark.parametrize("key", [*REQUESTS, "vcnode.io/unknown"])
+@pytest.mark.parametrize("start", ["", "2026-11-30T07:00:00Z", "v1.35", "token"])
+@pytest.mark.parametrize("length", [1024, 1025, 200_000])
+def test_a_request_that_is_too_long_for_the_cache_is_refused(key: str, start: str, length: int) -> None:
+    """The cache of all VirtualClusters keeps no long values: such a request is refused as any other."""
+    written = VirtualCluster(Meta(annotations={key: start.ljust(length, "0")}))
+    found = read(written.without_foreign_annotations.metadata.annotations, NOW_S, WORLD)
+    assert [each.annotation for each in found.refused] == [key]
     assert msgspec.structs.replace(found, refused=()) == Requests()

@@ -10,7 +10,6 @@ def test_annotations_of_others_are_not_kept() -> None:
     requests = {"vcnode.io/rotate-cluster-ca": "one", "vcnode.io/sleep-requested-at": "2026-11-01T00:00:00Z"}
     others = {
         "note": "x" * 200_000,
-        "vcnode.io/note": "x" * 1025,
         "tenancy.x-k8s.io/vcuid": "u",
         "vcnode.iox/a": "",
     }
@@ -26,3 +25,8 @@ def test_many_annotations_are_not_all_kept() -> None:
     every = {f"vcnode.io/{number}": "x" * 1024 for number in range(250)}
     found = VirtualCluster(Meta(annotations=every)).without_foreign_annotations
     assert len(found.metadata.annotations) == 64
+
+
+def test_a_long_value_is_kept_as_one_that_is_too_long() -> None:
+    found = VirtualCluster(Meta(annotations={"vcnode.io/note": "x" * 200_000})).without_foreign_annotations
+    assert found.metadata.annotations == {"vcnode.io/note": "x" * 1024}
