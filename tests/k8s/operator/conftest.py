@@ -16,10 +16,6 @@ from tests.k8s.operator.tenants import OperatedTenant
 from tests.k8s.syncer.cluster import SyncedRing
 from tests.k8s.syncer.daemon import SyncerDaemon
 
-# As the class `small` has it.
-_SMALL_API_SERVER = {"cpu": "100m", "memory": "320Mi", "goGC": 40, "goMemoryLimit": "200MiB"}
-# The least that a class may have.
-_TINY_STORE = {"cpu": "20m", "memory": "96Mi", "goGC": 40, "quotaBytes": 64 << 20}
 FIGURES = pytest.StashKey[list[str]]()
 
 
@@ -58,7 +54,7 @@ def residents(
 ) -> tuple[OperatedTenant, OperatedTenant]:
     """Two tenants with pods that stay for all files. The second one has two API servers."""
     classes = {
-        name: {"apiServer": {**_SMALL_API_SERVER, "replicas": replicas}, "etcd": _TINY_STORE}
+        name: {"apiServer": {**tenants.SMALL_API_SERVER, "replicas": replicas}, "etcd": tenants.TINY_STORE}
         for name, replicas in (("single", 1), ("twin", 2))
     }
     version = tenants.cluster_version("resident", releases.CURRENT, defaultClass="single", classes=classes)

@@ -29,6 +29,10 @@ from tests.k8s.syncer.shops import object_of
 READY = "Ready"
 READY_S = 120.0
 GONE_S = 120.0
+# As the class `small` has it.
+SMALL_API_SERVER = {"cpu": "100m", "memory": "320Mi", "goGC": 40, "goMemoryLimit": "200MiB"}
+# The least that a class may have.
+TINY_STORE = {"cpu": "20m", "memory": "96Mi", "goGC": 40, "quotaBytes": 64 << 20}
 _SERVICE_CIDR = "10.32.0.0/16"
 
 

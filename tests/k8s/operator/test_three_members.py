@@ -41,13 +41,12 @@ def tenant(
     ground: OperatorGround, syncer: SyncerDaemon, operator: OperatorDaemon
 ) -> Iterator[OperatedTenant]:
     """Ready, with all members."""
-    store = {"replicas": 3, "cpu": "20m", "memory": "96Mi", "goGC": 40, "quotaBytes": 64 << 20}
-    server = {"cpu": "100m", "memory": "320Mi", "goGC": 40, "goMemoryLimit": "200MiB"}
+    store = {**tenants.TINY_STORE, "replicas": 3}
     version = tenants.cluster_version(
         _RELEASE,
         releases.CURRENT,
         defaultClass="three",
-        classes={"three": {"apiServer": server, "etcd": store}},
+        classes={"three": {"apiServer": tenants.SMALL_API_SERVER, "etcd": store}},
     )
     tenants.apply(ground, version)
     made = tenants.create(ground, operator, "teal", clusterVersionName=_RELEASE)
