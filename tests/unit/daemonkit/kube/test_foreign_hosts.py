@@ -9,11 +9,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from daemonkit.kube.client import Client, UnreachableError
 from daemonkit.kube.credentials import Credentials
 from daemonkit.kube.foreign_hosts import MAX_ADDRESSES, ForeignHosts
 from daemonkit.kube.kubeconfig import Access
+from daemonkit.os_errors import AddressRefusedError, describe
 from daemonkit.remedies import Cause
 
 pytestmark = pytest.mark.asyncio
@@ -76,6 +79,19 @@ async def test_nodes_own_servers_are_not_dialled(address: str, port: int, *, is_
             await hosts.resolve("tenant", port)
     else:
         assert await hosts.resolve("tenant", port) == [address]
+
+
+@given(st.integers(1, 65535))
+async def test_a_refused_port_of_a_node_says_what_is_dialled_instead(port: int) -> None:
+    """K3s' ServiceLB has an import at port 6443 of each node, where the super cluster's own server may be."""
+    hosts = ForeignHosts(lambda: SUPER, names(tenant=["192.0.2.7"]), nodes=lambda: {"192.0.2.7"})
+    try:
+        assert await hosts.resolve("tenant", port) == ["192.0.2.7"]
+    except AddressRefusedError as error:
+        text, cause = describe(error)
+        assert cause is Cause.ADDRESS_REFUSED
+        remedy = "expose the API server by a node port (30000 to 32767), port 443, or its Service"
+        assert text.endswith((remedy, f"port {port} is of no API server"))
 
 
 async def test_unknown_super_server_refuses_nobody() -> None:
