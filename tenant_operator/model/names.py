@@ -63,7 +63,6 @@ API_SERVER_CONFIG = "apiserver-config"
 CLUSTER_VERSIONS = "cluster-versions"
 """The ConfigMap with the ClusterVersions that its parts were made of."""
 DEFAULTS_INVENTORY = "defaults-inventory"
-CONTROLLER_MANAGER_CONFIG = "controller-manager-config"
 ETCD_CONFIG = "etcd-config"
 ETCD_MEMBERS_KEY = "members"
 # Of the program that keeps backups elsewhere: in the operator's namespace, and copied from there.
