@@ -433,7 +433,7 @@ def test_who_may_import_a_kubeconfig(admin: KubernetesApi) -> None:
             # Nor by an annotation, where no address is judged.
             for key in ("tenancy.x-k8s.io/admin-kubeconfig", "tenancy.x-k8s.io/secret.admin-kubeconfig"):
                 for value in ("YQ==", "YWI="):
-                    with pytest.raises(RingError, match="ask somebody who may create Secrets"):
+                    with pytest.raises(RingError, match="ask a user who may create Secrets"):
                         author.patch(one, {"metadata": {"annotations": {key: value}}})
                     admin.patch(one, {"metadata": {"annotations": {key: value}}})
                     author.patch(one, {"metadata": {"annotations": {"a": value}}})
@@ -472,7 +472,7 @@ def test_who_may_begin_with_a_backup(
             }
             found = refusal_of(author, f"{homes}?dryRun=All", manifest("restored", spec))
             assert (found == "") is (uid in allowed), found
-            assert uid in allowed or "ask somebody with the verb restore on virtualclusters" in found
+            assert uid in allowed or "ask a user with the verb restore on virtualclusters" in found
             admin.create(homes, manifest("restored", spec))
             try:
                 # Somebody else's choice stays when the rest is written, and may be taken away.
@@ -516,7 +516,7 @@ def test_who_may_release_held_deletions(admin: KubernetesApi) -> None:
         owner.patch(
             one, {"metadata": {"annotations": {"vcnode.io/wake-requested-at": "2026-01-02T03:04:05Z"}}}
         )
-        with pytest.raises(RingError, match="ask somebody with the verb release"):
+        with pytest.raises(RingError, match="ask a user with the verb release"):
             owner.patch(one, asked)
         admin.patch(one, asked)
         # What somebody else has released may stay, and be taken away.
