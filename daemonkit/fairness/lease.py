@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What somebody holds until it is released, once. Pure."""
+"""What a caller holds until it is released, once. Pure."""
 
 from collections.abc import Callable
 from types import TracebackType

@@ -28,7 +28,7 @@ SERVICE_ACCOUNT_DIRECTORY = Path("/var/run/secrets/kubernetes.io/serviceaccount"
 _PRINTABLE = re.compile(r"[!-~]++")
 # A kubeconfig with embedded certificates is about 6 KB; one with hundreds of contexts still fits.
 MAX_BYTES = 4 * 1024 * 1024
-# Of one that somebody else wrote into an object: one cluster, with chains of certificates.
+# Of one that another author wrote into an object: one cluster, with chains of certificates.
 MAX_FOREIGN_BYTES = 64 << 10
 # As DNS and TLS take names; with underscores, which resolvers take.
 _LABEL = r"[A-Za-z0-9_](?:[A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
@@ -172,7 +172,7 @@ def _access_of(whole: _Kubeconfig, directory: Path) -> Access:
 
 
 def parse_foreign(text: bytes) -> Access:
-    """Read a kubeconfig that somebody else wrote into an object. Raises KubeconfigError.
+    """Read a kubeconfig that another author wrote into an object. Raises KubeconfigError.
 
     It may have MAX_FOREIGN_BYTES, and of YAML what `yaml_values` reads: PyYAML's own loader takes minutes for
     aliases and merged keys of some KB, and nothing interrupts it. What `parse` reads of it is the same.

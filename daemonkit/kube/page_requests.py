@@ -68,7 +68,7 @@ class PageRequests:
     async def _answer(self, params: Mapping[str, str]) -> PageOutcome:
         try:
             return await self._request(params)
-        # It is for who reads the page, if anybody does.
+        # It is for who reads the page, if a client does.
         except Exception as error:  # noqa: BLE001 - `page` raises it
             return error
 

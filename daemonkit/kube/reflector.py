@@ -531,7 +531,7 @@ class Reflector(Generic[T]):
         try:
             for line in lines:
                 if len(line) > LARGE_BYTES:
-                    # What is in the store has been delivered before anybody else looks at it.
+                    # What is in the store has been delivered before another task looks at it.
                     due, changes, is_due = (changes, is_due), [], False
                     self._deliver(due[0], is_due=due[1])
                     event = await in_steps(self._decoder.steps_of_line(line))

@@ -26,7 +26,7 @@ class Member(Protocol):
         """That, and what is held for it elsewhere."""
 
     def end(self) -> None:
-        """Give back what can be given back: somebody else has a claim to it."""
+        """Give back what can be given back: another account has a claim to it."""
 
 
 class SharedBudget:

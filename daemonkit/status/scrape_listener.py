@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Serves /metrics to scrapers on other machines, by mutual TLS.
 
-Anybody on the network reaches this port, and an apiserver proxies a tenant's requests to it. So a client is
+All of the network reaches this port, and an apiserver proxies a tenant's requests to it. So a client is
 served only if its certificate ends at the configured authority and has one of the configured names. All else
 is bounded: connections and handshakes by client address, the head, and the time.
 

@@ -189,7 +189,7 @@ def fetch(address: ListenAddress, path: str, timeout_s: float, method: str = "GE
     `TimeoutError`) without an answer. Raises `StatusError` when the reply is not that of a status server, is
     cut, or is too large.
     """
-    # A daemon that imports this module asks nobody.
+    # A daemon that imports this module asks no server.
     import h11
 
     deadline = time.monotonic() + timeout_s

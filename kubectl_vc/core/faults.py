@@ -33,7 +33,7 @@ _REMEDIES = {
     FaultReason.FORBIDDEN: "ask an administrator of that cluster for this right, or use another --context",
     FaultReason.UNAUTHORIZED: "renew your credentials of the super cluster",
     FaultReason.ALREADY_EXISTS: "choose another name, or look at it with `kubectl vc get`",
-    FaultReason.CONFLICT: "somebody else changed it at the same time: try again",
+    FaultReason.CONFLICT: "another client changed it at the same time: try again",
     FaultReason.INVALID: "correct what the message names",
     FaultReason.NO_RESOURCE: "this cluster has no VirtualClusters: choose the super cluster with --context,"
     " or apply packaging/crds there",

@@ -29,7 +29,7 @@ CONTROLS: Mapping[str, Control] = {
     "pods.vmRuntimeClasses": Control(
         "classes whose pods have a kernel of their own: what Pod Security keeps from the node's "
         "kernel is theirs",
-        "nobody else knows which handlers start VMs",
+        "no other program knows which handlers start VMs",
     ),
     "pods.privileged": Control(
         "`privileged`; `procMount`, AppArmor and seccomp profiles and all capabilities where that is allowed",
@@ -119,11 +119,11 @@ CONTROLS: Mapping[str, Control] = {
     ),
     "metadata.allowedLabels": Control(
         "labels of all kinds that go down as they are",
-        "whoever selects by them in the super cluster would act on what tenants say",
+        "clients that select by them in the super cluster would act on what tenants say",
     ),
     "metadata.allowedAnnotations": Control(
         "annotations of all kinds that go down, but denied ones",
-        "whoever reads them in the super cluster would act on what tenants say",
+        "clients that read them in the super cluster would act on what tenants say",
     ),
     "metadata.withheldKeys": Control(
         "keys without a domain that stay",

@@ -32,7 +32,7 @@ _LABEL_BYTES = 32
 # With the reason: none of them means anything to what runs in the super cluster.
 HARMLESS: tuple[tuple[str, str], ...] = (
     ("arktos.futurewei.com/network", "names a network of the tenant's own"),
-    ("checksum/*", "Helm charts restart pods by it; nobody reads its value"),
+    ("checksum/*", "Helm charts restart pods by it; no program reads its value"),
     ("helm.sh/*", "Helm's client alone reads it, in the control plane that it changes"),
     ("meta.helm.sh/*", "Helm's client alone reads it, and together with a label that does not go down"),
 )

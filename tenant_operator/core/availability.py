@@ -11,7 +11,7 @@ from tenant_operator.model import names
 from tenant_operator.model.control_plane import ControlPlane
 from tenant_operator.model.virtual_cluster import Condition
 
-# A part that starts is asked so often without a longer wait: somebody waits for it.
+# A part that starts is asked so often without a longer wait: a person waits for it.
 FIRST_TRIES = 8
 LONGEST_RETRY_S = 300.0
 
@@ -99,7 +99,7 @@ def nodes_serving(probe: ProbeResult | None) -> Finding:
 
 def until_asked(finding: Finding, conditions: Sequence[Condition]) -> Finding:
     """What was reported stays until it is asked again: a restart of the operator takes readiness from
-    nobody."""
+    no tenant."""
     before = next((each for each in conditions if each.type == finding.type), None)
     if finding.reason != NOT_ASKED or before is None or before.status not in tuple(ConditionStatus):
         return finding

@@ -114,7 +114,7 @@ def settle(
     plan = plan_pki(inputs)
     rotating = {each.what for each in plan.steps if isinstance(each, RotateSecret)}
     if any(what in asked and not scope.is_fresh(what) for what in rotating):
-        # To wait for somebody an answer of before will do. To act, all are asked again.
+        # To wait for a consumer an answer of before will do. To act, all are asked again.
         asked = {what: each for what, each in asked.items() if scope.is_fresh(what)}
         plan = plan_pki(msgspec.structs.replace(inputs, asked=asked))
     made = CredentialState(

@@ -96,7 +96,7 @@ def _facts(
 ) -> RestoreFacts:
     status, spec = observed.virtual_cluster.status, observed.virtual_cluster.spec
     asked = spec.restore_from
-    # A store that has started is never begun anew, though somebody emptied the status.
+    # A store that has started is never begun anew, though a client emptied the status.
     is_new = asked is not None and (status.restore is not None or not inputs.has_started_store)
     released = observed.virtual_cluster.metadata.annotations.get(keys.RELEASE_HELD, "")
     begun = status.restore if status.restore is not None and status.restore.phase in rules.ACTIVE else None

@@ -239,7 +239,7 @@ def _at_rest(finding: Finding, message: str) -> Finding:
 def _is_foreign(observed: Observed) -> bool:
     """Whether another provisioner has made its control plane, as upstream's does: it is left as it is.
 
-    With a root namespace of ours it is ours: somebody has removed the finalizer, and it is put back.
+    With a root namespace of ours it is ours: a client has removed the finalizer, and it is put back.
     """
     cluster = observed.virtual_cluster
     is_served = cluster.status.phase in (RUNNING, UPDATING)

@@ -59,7 +59,7 @@ def transitions(before: VirtualClusterStatus, after: VirtualClusterStatus) -> It
 
 
 def put_back(before: VirtualCluster, made: TenantPlan) -> Iterator[Transition]:
-    """After the steps of a plan: a finalizer that somebody has removed is there again."""
+    """After the steps of a plan: a finalizer that a client has removed is there again."""
     is_removed = before.status.phase in (RUNNING, UPDATING) and FINALIZER not in before.metadata.finalizers
     if is_removed and any(isinstance(each, PatchCluster) for each in made.steps):
         yield Transition(PUT_BACK, {"finalizer": FINALIZER})

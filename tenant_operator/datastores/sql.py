@@ -13,7 +13,7 @@ _OBJECT_EXISTS, _DATABASE_EXISTS, _NO_DATABASE = "42710", "42P04", "3D000"
 _NO_ROLE, _IN_USE = "42704", "2BP01"
 _NOT_CLOSED = (_NO_DATABASE, "42501")
 _SERVER_DATABASES = ("postgres", "template1")
-# A prepared transaction holds its database until somebody connects there to end it.
+# A prepared transaction holds its database until a client connects there to end it.
 _REFUSE_OPEN = """DO $$ DECLARE open text; BEGIN
 SELECT string_agg(datname, ', ') INTO open FROM pg_database WHERE datname IN ('postgres', 'template1')
 AND datallowconn AND has_database_privilege('public', oid, 'CONNECT');
@@ -72,8 +72,8 @@ def creation(name: str, connections: int, verifier: str) -> tuple[Statement, ...
         ),
         # An administrator that is no superuser makes databases of roles alone that it is a member of.
         Statement(f"GRANT {role} TO CURRENT_USER"),
-        # Nobody connects before PUBLIC has lost the right. A client of template1 would stop the copy, and
-        # nobody is one of template0.
+        # No client connects before PUBLIC has lost the right. A client of template1 would stop the copy, and
+        # none is one of template0.
         Statement(
             f"CREATE DATABASE {role} OWNER {role} TEMPLATE template0 ALLOW_CONNECTIONS false",
             (_DATABASE_EXISTS,),
@@ -92,7 +92,7 @@ def removal(name: str) -> tuple[Statement, ...]:
         Statement(f"ALTER DATABASE {role} IS_TEMPLATE false", (_NO_DATABASE,)),
         Statement(f"DROP DATABASE IF EXISTS {role} WITH (FORCE)"),
         # Of rights that other tenants gave it those on their databases end here, and those within them do
-        # not: then the role stays, which can do nothing, and whose name nobody gets again.
+        # not: then the role stays, which can do nothing, and whose name no tenant gets again.
         Statement(f"DROP OWNED BY {role}", (_NO_ROLE,)),
         Statement(f"DROP ROLE IF EXISTS {role}", (_IN_USE,)),
     )

@@ -48,7 +48,7 @@ class LiveObjectState(msgspec.Struct, frozen=True):
 class ApplyDefault(msgspec.Struct, frozen=True):
     """Server-side apply of an object.
 
-    `forces` takes fields from others; without it the API server refuses where somebody made the object
+    `forces` takes fields from others; without it the API server refuses where a client made the object
     meanwhile.
     """
 

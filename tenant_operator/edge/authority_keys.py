@@ -206,7 +206,7 @@ class _RootTexts:
 async def unpublish(client: GatedClient, authority: RotatingAuthority) -> None:
     """Remove the former authority from what aggregated API servers trust, at the version that was read.
 
-    What is no certificate stays: it is the tenant's, and whoever reads it finds no former authority there.
+    What is no certificate stays: it is the tenant's, and its readers find no former authority there.
     Raises ApiError, UnreachableError, ValueError.
     """
     if not authority.former:

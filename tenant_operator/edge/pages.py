@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads a list page by page. What is too large for one page is read in smaller ones: whoever fills objects
-makes pages smaller, and does not end the list."""
+"""Reads a list page by page. What is too large for one page is read in smaller ones: a tenant that fills
+objects makes pages smaller, and does not end the list."""
 
 import asyncio
 from collections.abc import Mapping

@@ -3,7 +3,7 @@
 
 client-go's rules (`k8s.io/client-go/tools/leaderelection`), and what it leaves to its caller:
 
-- A process takes a Lease that nobody holds, or that it has *seen* unchanged for the Lease's duration. The
+- A process takes a Lease that no process holds, or that it has *seen* unchanged for the Lease's duration. The
   times that stand in a Lease are compared with themselves alone, never with a clock.
 - It takes or renews it at the version that it saw. Of two such writes the API server accepts one.
 - It may write until `renew_deadline_s` after it *began* its last accepted renewal, by either of its clocks.
@@ -114,7 +114,7 @@ class Election:
             self._change(seen=SeenRecord(observed, now.monotonic_s))
 
     def _is_expired(self, now: Instant) -> bool:
-        # By the monotonic clock alone: a wall clock that is set forward must expire nobody else.
+        # By the monotonic clock alone: a wall clock that is set forward must expire no other holder.
         seen = self.state.seen
         return seen is None or now.monotonic_s - seen.since_s >= seen.record.duration_s
 

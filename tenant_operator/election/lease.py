@@ -44,7 +44,7 @@ def parse_lease(value: Object) -> LeaseRecord:
 def lease_body(namespace: str, name: str, record: LeaseRecord, wall_s: float, *, is_acquired: bool) -> Object:
     """The Lease to create, or the merge patch of one, which the API server refuses at another version.
 
-    `is_acquired`: the holder changes. The times are for people; nobody compares them with a clock.
+    `is_acquired`: the holder changes. The times are for people; no process compares them with a clock.
     """
     at = lease_time(wall_s)
     spec: Object = {

@@ -32,7 +32,7 @@ KEYS_PREFIX = f"{names.ENCRYPTION_CONFIG}-{store_jobs.BACKUP_PREFIX}"
 _REMEDIES = {
     "kine-sqlite": "kine has no snapshots; copy the SQLite database while the tenant sleeps, or use etcd",
     "kine-postgresql": "kine has no snapshots; run pg_dump of database {database} on the shared server",
-    "shared-etcd": "a snapshot of a shared etcd has all tenants; whoever runs that etcd must save it",
+    "shared-etcd": "a snapshot of a shared etcd has all tenants; the operator of that etcd must save it",
 }
 # What is kept elsewhere is listed for so long; the storage has rules of its own.
 _MAX_LISTED = 32

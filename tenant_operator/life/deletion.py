@@ -15,7 +15,7 @@ over. The order:
 7. The finalizer.
 
 A stage that does not end within its time is named, and the next ones begin: a dead node or store keeps no key
-alive. The finalizer alone waits for everything: what is left would be nobody's. Times count from the
+alive. The finalizer alone waits for everything: what is left would have no owner. Times count from the
 deletion's timestamp, so that a restart begins none of them anew.
 """
 

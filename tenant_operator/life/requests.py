@@ -6,7 +6,7 @@ that one wrong value hides no other request.
 
 What was refused once stays so until the annotation goes or changes, and the status has it
 (`refusedRequests`): neither a time that comes, nor a rotation that begins, nor another vc-operator carries
-out months later what nobody awaits any more.
+out months later what no person awaits any more.
 """
 
 import datetime as dt
@@ -177,7 +177,7 @@ def _token(annotations: Mapping[str, str], key: str, refused: dict[str, RefusedR
 
 
 def _unknown(annotations: Mapping[str, str], refused: dict[str, RefusedRequest]) -> None:
-    """Annotations of ours that nobody knows: of another version, or misspelt."""
+    """Annotations of ours that this version does not know: of another version, or misspelt."""
     known = {*_OTHERS, *_REQUESTS}
     known |= {f"{keys.ROTATE_PREFIX}{what}" for what in keys.ROTATABLE}
     known |= {f"{keys.REVOKE_PREFIX}{what}" for what in keys.REVOCABLE}

@@ -3,7 +3,7 @@
 
 The status has the phase, and each phase may be interrupted and begun again:
 
-- `Stopping`: the control plane is scaled to nothing, so that nobody writes. From before that on, vc-syncer
+- `Stopping`: the control plane is scaled to nothing, so that no client writes. From before that on, vc-syncer
   holds deletions: the tenant will lack what was made since the backup, and the super cluster has the last
   copies that run. A person lets go of them by the token (`vcnode.io/release-held`). The keys of the backup
   are added to those that read.
@@ -130,7 +130,7 @@ def decide(facts: RestoreFacts, inputs: ManifestInputs) -> RestoreDecision:
     message = f"backup {wanted} waits for the end of the control plane's pods"
     begun = RestoreStatus(wanted, STOPPING, count, _location(facts, wanted), message)
     begun = msgspec.structs.replace(begun, hold=_hold_token(facts, begun))
-    # It is not stopped before the status has it: whoever reads the token knows what for.
+    # It is not stopped before the status has it: a person who reads the token knows what for.
     return RestoreDecision(
         "RestoreStopping",
         message,

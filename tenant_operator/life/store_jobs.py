@@ -96,7 +96,7 @@ def claim_of(member: str) -> str:
 def object_key(control_plane: ControlPlane, backup: str, uid: str = "") -> str:
     """Where a program keeps a snapshot of the VirtualCluster with this UID, without one of this tenant.
 
-    One of the same name that is made later has other keys, and nobody of another namespace can name them.
+    One of the same name that is made later has other keys, and no pod of another namespace can name them.
     """
     return f"{control_plane.namespace}/{uid or control_plane.uid}/{backup}"
 
@@ -149,7 +149,7 @@ def backup_job(control_plane: ControlPlane, backup: str, location: str) -> Objec
     volumes = [_snapshots(control_plane), _check_volume(control_plane)]
     volumes.append(pods.files_volume((_PAIR, _AUTHORITY)))
     job = _job(control_plane, ref, location, [*steps, last], volumes)
-    # If another backup is asked for meanwhile, nobody removes this one.
+    # If another backup is asked for meanwhile, no plan removes this one.
     job["spec"]["ttlSecondsAfterFinished"] = _KEPT_S
     return job
 
@@ -157,7 +157,7 @@ def backup_job(control_plane: ControlPlane, backup: str, location: str) -> Objec
 def restore_job(control_plane: ControlPlane, member: str, location: str, restores: int) -> Object:
     """Writes a snapshot into the empty volume of a member.
 
-    `restores` counts those of this tenant: each must end beyond the revisions that anybody has seen, and the
+    `restores` counts those of this tenant: each must end beyond the revisions that a client has seen, and the
     same snapshot may be restored twice.
     """
     file = _file(control_plane, location)

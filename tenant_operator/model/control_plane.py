@@ -10,7 +10,7 @@ from tenant_operator.model import names
 from tenant_operator.model.cluster_version import Release, SizeClass
 from tenant_operator.model.virtual_cluster import Exposure
 
-# A range that nobody else gives out: above the users of machines, of containers' user namespaces (systemd,
+# A range that no platform gives out: above the users of machines, of containers' user namespaces (systemd,
 # UIDS-GIDS: to 1879048191) and of OpenShift's namespaces; below the largest that Kubernetes takes (2^31 - 1).
 FIRST_USER_ID = 2_000_000_000
 USER_IDS = 100_000_000

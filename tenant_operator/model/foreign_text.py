@@ -3,7 +3,7 @@
 
 # As a name of Kubernetes may be long.
 MAX_TEXT = 253
-# Nobody is shown more of it, and a text of a megabyte is not looked through.
+# No message shows more of it, and a text of a megabyte is not looked through.
 _MAX_READ = 4096
 
 

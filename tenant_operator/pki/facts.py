@@ -17,7 +17,7 @@ BEGIN_CERTIFICATE, _END = b"-----BEGIN CERTIFICATE-----", b"-----END CERTIFICATE
 
 
 JUDGED_BY = (keys.DATA_DIGEST, keys.KEY_IDS, keys.ROTATION_PHASE, keys.ROTATION_TOKEN)
-"""Annotations of a Secret with keys, without which nobody knows which key is in use."""
+"""Annotations of a Secret with keys, without which no daemon knows which key is in use."""
 
 
 class CertificateFacts(msgspec.Struct, frozen=True):

@@ -5,7 +5,7 @@ Places of tenants that get other pods are annotations of root namespaces, which 
 plan has just taken counts before that, as several are planned at once; those to start are never written.
 
 A free place is kept for who waits longest, until that one is planned: who is planned more often than others,
-as its own people can bring about, comes before nobody.
+as its own people can bring about, comes before no other.
 
 After `longest_s` a place is free again. Of those that are not Ready by then, each namespace of
 VirtualClusters keeps one place, and all together leave one: a change that is bad for tenants of several

@@ -96,7 +96,7 @@ class Reconciler:
         self._note_place(state)
         unseen = len(state.unseen)
         self._forget_seen(state)
-        # While a plan is carried out, nobody knows yet which versions it writes.
+        # While a plan is carried out, it is not known yet which versions it writes.
         if state.is_busy or len(state.unseen) < unseen:
             self._queue.add_behind_backoff(state.key)
         else:
@@ -146,7 +146,7 @@ class Reconciler:
         self._settings = settings
 
     def _note_place(self, state: ReconcileState) -> None:
-        """Whether it is one of those that get other pods now. What ends holds up nobody."""
+        """Whether it is one of those that get other pods now. What ends holds up no tenant."""
         cluster = self._caches.clusters.objects.get(state.key)
         since = ""
         if cluster is not None and isinstance(cluster.key, str) and not cluster.metadata.deletion_timestamp:

@@ -33,7 +33,7 @@ class OperatorReport:
         self._clock = clock
 
     def readiness(self) -> Readiness:
-        """Ready when all kinds are known. A VirtualCluster that waits or fails holds up nobody."""
+        """Ready when all kinds are known. A VirtualCluster that waits or fails holds up no other."""
         unsynced = [each.name for each in self._caches.reflectors if not each.synced.is_set()]
         found = Freshness(None)
         if unsynced or self._caches.failure is not None:

@@ -76,7 +76,7 @@ def test_a_sentence_has_object_hop_and_remedy() -> None:
     fault = RequestFault(FaultReason.CONFLICT, "the object has been modified")
     assert sentence("change VirtualCluster a/b", fault) == (
         "cannot change VirtualCluster a/b: the super cluster: Conflict: the object has been modified;"
-        " somebody else changed it at the same time: try again"
+        " another client changed it at the same time: try again"
     )
 
 

@@ -174,7 +174,7 @@ def test_what_has_begun_is_completed_without_its_request() -> None:
         (
             {"control_plane": on_volume(datastore=DatastoreSpec("shared-etcd"))},
             "backup nightly: spec.datastore.type of ClusterVersion v1.34 is shared-etcd: a snapshot of a "
-            "shared etcd has all tenants; whoever runs that etcd must save it",
+            "shared etcd has all tenants; the operator of that etcd must save it",
         ),
         (
             {"requested": "", "restore_from": "nightly", "has_run": False},
