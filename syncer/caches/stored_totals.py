@@ -78,7 +78,7 @@ class StoredTotals:
         self._of_key: dict[str, Totals] = {}
         self._owners: dict[str, str] = {}
         self.all = Totals()
-        """Of all super namespaces, whoever owns them. Read only."""
+        """Of all super namespaces, of all owners. Read only."""
 
     def of(self, key: str) -> Totals:
         """What the tenant of a cluster key has. Read only."""

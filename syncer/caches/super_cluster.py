@@ -64,7 +64,7 @@ class SuperCaches:
     """`on_change` is called for each change, after it is in the caches.
 
     `on_applied` is called after each piece of a watch, in the step that decoded it: with the bytes of each
-    tenant's objects in it, by its key, and of all. A list is nobody's doing.
+    tenant's objects in it, by its key, and of all. A list is no tenant's doing.
     """
 
     def __init__(
@@ -383,7 +383,7 @@ class SuperCaches:
             elif sync.scope is Scope.CLAIMED:
                 for namespace in super_namespaces:
                     for name in tuple(self.volumes.names_of(kind, namespace)):
-                        # It may have gone, or be somebody else's, since the step before.
+                        # It may have gone, or be another owner's, since the step before.
                         owner, found = self._owner_of.get(namespace), cached.get(("", name))
                         is_there = found is not None and found.claim_namespace == namespace
                         if is_there and isinstance(owner, SuperNamespaceOwner):
@@ -436,7 +436,7 @@ class SuperCaches:
 def _place_and_size(
     scope: Scope, change: Change[CachedObject], unreadable: Mapping[Key, str]
 ) -> tuple[str, int]:
-    """The super namespace by which a change is somebody's, and about how many bytes it came with.
+    """The super namespace by which a change is a tenant's, and about how many bytes it came with.
 
     `unreadable` has where the claims are, or were, of volumes that cannot be read.
     """

@@ -227,7 +227,7 @@ def _merged(one: Object, other: Object, depth: int) -> Object:
 
 
 def is_foreign_key(found: Object, field: str, key: str) -> bool:
-    """Whether a key of a super object's `labels` or `annotations` was written by somebody else."""
+    """Whether a key of a super object's `labels` or `annotations` was written by another client."""
     foreign = metadata(found).get(FOREIGN_FIELDS)
     if foreign is None:
         return False

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Kubernetes objects as the syncer handles them: plain JSON values, so that no unknown field is lost. Pure.
 
-Whoever decides about an Object only reads it: the same object is planned again, and reported about.
+A plan about an Object only reads it: the same object is planned again, and reported about.
 """
 
 import json

@@ -139,7 +139,7 @@ class _Seen:
 class Ownership:
     """One replica's view: its own Lease, the others', and the shards that it holds.
 
-    Whoever drives it has one request under way at a time: list, `observed`, then each of `writes`. Before an
+    Its caller has one request under way at a time: list, `observed`, then each of `writes`. Before an
     own Lease is sent, call `sending`; after an answer, `accepted` or nothing.
     """
 
@@ -301,5 +301,5 @@ class Ownership:
         return self._is_leaving and self._own is None
 
     def _is_expired(self, seen: _Seen, now: Instant) -> bool:
-        # By the monotonic clock alone: a wall clock that is set forward must expire nobody else.
+        # By the monotonic clock alone: a wall clock that is set forward must expire no other.
         return now.monotonic_s - seen.since.monotonic_s >= seen.lease.duration_s

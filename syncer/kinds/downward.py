@@ -136,7 +136,7 @@ def plan_down(
     super object, and pods still mount it. `ends` says of which ones the deletion goes down at once. Of one
     that is being deleted nothing is made anew.
     `is_answered`: what the API server chooses in the creation comes up. `is_exclusive`: of the owned fields
-    nothing stays but the tenant's, whoever wrote it.
+    nothing stays but the tenant's, whichever client wrote it.
     A refused object that is in the super cluster stays as it last was allowed.
     """
     namespace = namespace_of(tenant)

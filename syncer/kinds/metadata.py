@@ -168,7 +168,7 @@ def metadata_patch(desired: Object, found: Object, tenant: TenantCluster, domain
     """The merge patch of metadata that brings `found` to `desired`; empty if nothing is to do.
 
     The tenant wins. Left alone: keys that go up, opaque keys, keys of the opaque domains, which are the super
-    cluster's, and all that somebody else wrote there. Reserved keys of `desired` are ours, and are always
+    cluster's, and all that other clients wrote there. Reserved keys of `desired` are ours, and are always
     repaired.
     """
     patch: Object = {}

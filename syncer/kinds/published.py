@@ -45,7 +45,7 @@ Returns what of the super object is not so in the tenant.
 class PublishedSync(SameName):
     """A kind whose objects come up, as `fit` makes them. A change of an `immutable` field takes a new object.
 
-    These are paths of fields that the API server lets nobody change.
+    These are paths of fields that the API server lets no client change.
     """
 
     scope = Scope.PUBLISHED

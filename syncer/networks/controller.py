@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Serves the Networks of one tenant: one task, one request at a time, so that it holds up nobody else.
+"""Serves the Networks of one tenant: one task, one request at a time, so that it holds up no other.
 
 It watches Networks alone. Their objects are read when a Network changes, and every `RESYNC_S`. Pods are asked
 for only while a Network is being deleted: one pod of it is enough to wait.

@@ -11,7 +11,7 @@ from syncer.policy.sync_policy import Network
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
-# This host, its links, and what clouds answer their machines' metadata on. Nobody's Service is there.
+# This host, its links, and what clouds answer their machines' metadata on. No tenant's Service is there.
 _NEVER: tuple[Network, ...] = tuple(
     map(
         ipaddress.ip_network,

@@ -2,9 +2,9 @@
 """What becomes of the keys of a tenant's labels and annotations: allow-lists, for all kinds. Pure.
 
 A key is an order to whatever controller of the super cluster reads it, with the rights of that controller. So
-a key goes down if it is known that nobody acts on it, or if the operator allows it. What asks for protection,
-as authentication on an Ingress does, has the object refused: without it the object would be open to everyone.
-docs/spec/sync-policy.md#labels-and-annotations lists the keys with the reasons.
+a key goes down if it is known that no program acts on it, or if the operator allows it. What asks for
+protection, as authentication on an Ingress does, has the object refused: without it the object would be open
+to everyone. docs/spec/sync-policy.md#labels-and-annotations lists the keys with the reasons.
 """
 
 import enum
@@ -37,7 +37,7 @@ HARMLESS: tuple[tuple[str, str], ...] = (
     ("meta.helm.sh/*", "Helm's client alone reads it, and together with a label that does not go down"),
 )
 
-# Keys that stay in the tenant and that nobody misses below, with the reason. They are not reported: most
+# Keys that stay in the tenant and that no program misses below, with the reason. They are not reported: most
 # objects have some of them, and each Helm chart would be an Event for each of its objects.
 UNREPORTED: tuple[tuple[str, str], ...] = (
     ("app.kubernetes.io/*", "tools of the super cluster take objects for their own by it (Argo CD, Helm)"),
@@ -71,7 +71,7 @@ UNREPORTED: tuple[tuple[str, str], ...] = (
     ("volume.kubernetes.io/*", "written by the tenant's controllers"),
 )
 
-# An Ingress works without them as far as anybody's safety goes, and they are reported. All others of an
+# An Ingress works without them as far as safety goes, and they are reported. All others of an
 # Ingress that do not go down have it refused: they may be what keeps people out.
 HARMLESS_WITHOUT: tuple[tuple[str, str], ...] = (
     ("*/client-body-buffer-size", "a size"),
@@ -143,7 +143,7 @@ class KeyRules(msgspec.Struct, frozen=True):
 
 
 def label_verdict(key: str, policy: MetadataPolicy, opaque_domains: tuple[str, ...]) -> KeyVerdict:
-    """The verdict of a label. None is refused: nobody's safety hangs on a label."""
+    """The verdict of a label. None is refused: no tenant's safety hangs on a label."""
     if policy.allowed_labels.match(key) or _is_harmless(key, policy, opaque_domains):
         return KeyVerdict.ALLOWED
     return KeyVerdict.UNREPORTED if _UNREPORTED.match(key) else KeyVerdict.REPORTED

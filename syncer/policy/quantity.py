@@ -18,7 +18,7 @@ UNIT = 10**9
 """Of a quantity of 1."""
 MAX_NANOS = ((1 << 63) - 1) * UNIT
 
-# The API server has no such limit. What is longer is written by nobody, and costs time to read.
+# The API server has no such limit. What is longer is written by no client, and costs time to read.
 _MAX_CHARS = 128
 _MAX_EXPONENT = 64
 _NANOS = 9

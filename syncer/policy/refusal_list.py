@@ -9,7 +9,7 @@ from typing import Any
 
 from syncer.core.plan import Refusal
 
-# They go into an Event and a condition, which have 1 024 characters: more would be read by nobody.
+# They go into an Event and a condition, which have 1 024 characters: more would be read by no person.
 MAX_REFUSALS = 32
 _MAX_TEXT = 128
 _NO_ITEMS: Sequence[Any] = ()

@@ -27,7 +27,7 @@ class ImagePull(enum.StrEnum):
     """Whether images are pulled for each start of a container.
 
     ALWAYS: so that a registry is asked whether the pod's own credentials may have the image, as by the
-    admission plugin AlwaysPullImages. AS_WRITTEN: images that others pulled are anybody's on that node.
+    admission plugin AlwaysPullImages. AS_WRITTEN: images that others pulled are all tenants' on that node.
     """
 
     ALWAYS = "Always"
@@ -96,7 +96,7 @@ VOLUME_TYPES = frozenset(
 # A podCertificate or a clusterTrustBundle would be the super cluster's.
 PROJECTED_SOURCES = frozenset({"configMap", "downwardAPI", "secret", "serviceAccountToken"})
 # What the DaemonSet controller adds to each of its pods. A tenant can give them to any pod, so a
-# condition on the pod's owner would keep nobody away.
+# condition on the pod's owner would keep no tenant away.
 TOLERATION_KEYS = patterns.of(
     "node.kubernetes.io/disk-pressure",
     "node.kubernetes.io/memory-pressure",

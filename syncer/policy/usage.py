@@ -65,7 +65,7 @@ def _of_pod_side(pod: Object, side: str) -> Mapping[str, int]:
     _raise(running, peak)
     running.update(_of_pod_level(spec, side, running))
     for name, value in _fields(spec.get("overhead")).items():
-        # Of a limit that nobody set there is nothing more.
+        # Of a limit that no operator set there is nothing more.
         if side == "requests" or running.get(name):
             running[name] = running.get(name, 0) + _amount(value)
     return running

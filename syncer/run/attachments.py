@@ -208,7 +208,7 @@ class Attachments:
         self.by_source[source].is_super_cluster = True
 
     def _reopen(self, session: TenantSession) -> None:
-        """Begin anew, as after a start: what is missing now is no deletion that anybody saw."""
+        """Begin anew, as after a start: what is missing now is no deletion that was seen."""
         source = self._source_of(session)
         if source is None:
             return

@@ -74,7 +74,7 @@ class StatusReport:
     def readiness(self) -> Readiness:
         """Ready when the super cluster and every reachable tenant are synced.
 
-        A tenant whose API server does not answer, or whose credentials are refused, holds up nobody: it
+        A tenant whose API server does not answer, or whose credentials are refused, holds up no other: it
         is listed and not waited for. A replica without tenants is ready, but not while its Lease is not
         renewed.
         """

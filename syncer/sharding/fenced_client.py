@@ -41,7 +41,7 @@ class FencedClient:
         account: Account | None = None,
         held: ReceivedBytes | None = None,
     ) -> None:
-        """`account` is the tenant's: it pays for what its answers take, whoever asks. `held` counts what its
+        """`account` is the tenant's: it pays for what its answers take. `held` counts what its
         writes hold while they are under way.
         """
         self._held = held
@@ -62,7 +62,7 @@ class FencedClient:
     ) -> bytes:
         asked = self._request(method, path, params, body, content_type, limit_bytes)
         if self._account is None or self._account.is_in_step:
-            return await asked  # whoever asks is charged
+            return await asked  # the task that asks is charged
         return await self._account.run(asked)
 
     async def _request(

@@ -46,7 +46,7 @@ class SoleOwner:
 
 
 class _OwnWrite:
-    """A write that nobody can take away."""
+    """A write that no replica can take away."""
 
     deadline: AbstractAsyncContextManager[object] = nullcontext()
 

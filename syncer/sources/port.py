@@ -15,8 +15,8 @@ class Reachable(msgspec.Struct, frozen=True):
     """A tenant whose control plane runs, with the credentials for it.
 
     `virtual_cluster` is its object's namespace and name, None for a tenant of a directory. `available_since`:
-    when its control plane began to serve, as its condition has it; empty while it does not, and if nobody
-    says.
+    when its control plane began to serve, as its condition has it; empty while it does not, and where no
+    condition has it.
     """
 
     cluster: TenantCluster

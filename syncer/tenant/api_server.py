@@ -26,7 +26,7 @@ class TenantApiServer:
         judge: HostResolver | None = None,
     ) -> None:
         """`received` counts what connections and answers hold. `judge` has the addresses to dial of a host
-        that somebody else named. That never changes: a VirtualCluster imports from its beginning.
+        that another user named. That never changes: a VirtualCluster imports from its beginning.
         """
         self.access = access
         self._credentials = Credentials(lambda: self.access)

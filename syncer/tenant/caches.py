@@ -144,9 +144,9 @@ class TenantCaches:
         return None if reflector is None else reflector.objects.get((namespace, name))
 
     def of_super(self, item: SyncKey) -> CachedObject | None:
-        """The super object that belongs to the tenant's of this name; None in a namespace of somebody else.
+        """The super object that belongs to the tenant's of this name; None in a namespace of another owner.
 
-        Of a Namespace also one that somebody else has: its plan finds the conflict.
+        Of a Namespace also one that another owner has: its plan finds the conflict.
         """
         kind, namespace, name = item
         sync = self._kinds[kind]

@@ -3,7 +3,7 @@
 
 A kind whose caches are as they were when all of its pairs were compared has the same pairs that are verified.
 Of such a kind only those are looked at that were not. Whether it is so is counted where the caches change,
-before anybody acts on it: an event that is lost behind the caches has its pair compared by the next patrol.
+before a plan acts on it: an event that is lost behind the caches has its pair compared by the next patrol.
 """
 
 from collections.abc import Iterable, Iterator

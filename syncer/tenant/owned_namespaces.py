@@ -24,7 +24,7 @@ class HasTenant(Protocol):
 class OwnedNamespaces:
     """What the annotations of super namespaces say now; nothing of it is remembered but names.
 
-    `keys` gives the cluster keys of all tenants, whoever serves them.
+    `keys` gives the cluster keys of all tenants, of all replicas.
     """
 
     def __init__(

@@ -185,7 +185,7 @@ class _Repeats:
         self._repeats = 0
 
     async def request(self, client: Requester, path: str, body: bytes) -> bytes:
-        """The answer. Raises ApiError and UnreachableError. A token that nobody has received harms nobody."""
+        """The answer. Raises ApiError and UnreachableError. A token that no pod has received does no harm."""
         while True:
             try:
                 return await client.request("POST", path, {}, body, limit_bytes=MAX_RESPONSE_BYTES)

@@ -2,7 +2,7 @@
 """One tenant's vNodes: made before the first pod is bound, kept as the super node is, removed when idle.
 
 What is next for each is decided by its `VNodeMachine`, and carried out here. All requests go to the tenant's
-own API server, and only a few at a time: one that hangs holds up nobody else.
+own API server, and only a few at a time: one that hangs holds up no other.
 """
 
 import asyncio
@@ -69,7 +69,7 @@ MAX_WITHOUT_NODE = 1_000
 _STEP = 500
 # A renewal that takes as long as the interval is of no use any more.
 RENEWAL_TIMEOUT_S = 10.0
-# Somebody else's write between our read and our patch; then the retry has its backoff.
+# Another client's write between our read and our patch; then the retry has its backoff.
 _TRIES = 3
 _OBJECT = msgspec.json.Decoder(Object)
 _MERGE_PATCH = "application/merge-patch+json"
@@ -337,7 +337,7 @@ class TenantVNodes:
         found = self._queue.get(name)
         if found is None:
             found = self._queue[name] = asyncio.get_running_loop().create_future()
-        # Whoever works on it already takes it again.
+        # The task that works on it already takes it again.
         if self._workers < MAX_IN_FLIGHT and name not in self._running:
             self._workers += 1
             self._spawn(self._work(), "vnodes", self._end_worker)

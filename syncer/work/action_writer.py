@@ -334,7 +334,7 @@ def _size_bytes(request: ApiRequest, there: CachedObject | None) -> int:
 def _end_of(action: Patch) -> Delete:
     """The object goes as a whole where it cannot be changed now. What is to stay is made again, and waits.
 
-    A tombstone is small, and what is made again has waited: nobody fills the history by that.
+    A tombstone is small, and what is made again has waited: no tenant fills the history by that.
     """
     return Delete(action.side, action.kind, action.namespace, action.name, action.uid, is_refused=True)
 

@@ -2,7 +2,7 @@
 """Deletes the super namespaces of VirtualClusters that are gone.
 
 `syncer.core.orphans` decides. The VirtualCluster is read once more before each deletion, which names the
-namespace's UID and version: one that was given to somebody else meanwhile stays. Pods that would run on for
+namespace's UID and version: one that was given to another tenant meanwhile stays. Pods that would run on for
 long end first: the namespace controller leaves them the grace period that the tenant has chosen.
 """
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Images of super pods. Pure.
 
-An image that is on a node was pulled by somebody, with credentials of his. A pod that does not pull it runs,
+An image that is on a node was pulled for some pod, with its credentials. A pod that does not pull it runs,
 or mounts, what it may not have. So all pull, as the admission plugin AlwaysPullImages has it: what is there
 already is not fetched again, but the registry is asked.
 """

@@ -156,7 +156,7 @@ def _mounted_annotations(tenant: Object, rules: MetadataRules) -> dict[str, str]
 def format_map(values: dict[str, str], max_chars: int) -> str:
     """Labels or annotations as the kubelet writes them to a file (pkg/fieldpath, FormatMap).
 
-    It ends once it has more than `max_chars`: nobody takes what is larger.
+    It ends once it has more than `max_chars`: no node takes what is larger.
     """
     lines, left = [], max_chars
     for key in sorted(values):

@@ -97,7 +97,7 @@ def _changes(tenant: Object, found: Object | None, view: View) -> tuple[Change, 
 def _plan_orphan(found: Object, namespace: str, view: View) -> Plan:
     """The tenant's pod is gone, which was deleted by force: an orderly deletion ends with the super pod's.
 
-    So nobody waits for a long grace period. Upstream's is the same (pod/checker.go).
+    So no tenant waits for a long grace period. Upstream's is the same (pod/checker.go).
     """
     own = (found.get("spec") or {}).get("terminationGracePeriodSeconds")
     grace = min(own, ORPHAN_GRACE_S) if isinstance(own, int) else ORPHAN_GRACE_S
