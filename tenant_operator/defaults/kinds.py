@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeGuard
 
 from daemonkit.kube.resources import Resource
 from tenancy import names
-from tenant_operator.model.objects import Object
+from tenant_operator.model.objects import Object, object_text
 
 CRD_KIND = ("apiextensions.k8s.io/v1", "CustomResourceDefinition")
 
@@ -65,8 +65,7 @@ class TenantRef(NamedTuple):
     name: str
 
     def __str__(self) -> str:
-        where = f"{self.namespace}/{self.name}" if self.namespace else self.name
-        return f"{self.kind} {where}"
+        return object_text(self.kind, self.namespace, self.name)
 
 
 def _table(text: str, *, is_namespaced: bool) -> dict[tuple[str, str], Resource]:

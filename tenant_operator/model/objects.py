@@ -46,6 +46,11 @@ RESOURCES: dict[str, Resource] = {
 """The kinds that the operator reads or writes, by their names."""
 
 
+def object_text(kind: str, namespace: str, name: str) -> str:
+    """Which object, in a message."""
+    return f"{kind} {namespace}/{name}" if namespace else f"{kind} {name}"
+
+
 class Ref(NamedTuple):
     """Which object: its kind (a key of RESOURCES), namespace (empty for cluster-scoped) and name."""
 
@@ -54,8 +59,7 @@ class Ref(NamedTuple):
     name: str
 
     def __str__(self) -> str:
-        where = f"{self.namespace}/{self.name}" if self.namespace else self.name
-        return f"{self.kind} {where}"
+        return object_text(self.kind, self.namespace, self.name)
 
     @property
     def path(self) -> str:
