@@ -95,7 +95,6 @@ def _stateful_set(
     control_plane: ControlPlane, inputs: ManifestInputs, container: Object, members: int
 ) -> Object:
     datastore = control_plane.release.datastore
-    is_deleted = control_plane.volumes == "Delete"
     volumes = [pods.files_volume((SERVER_PAIR, AUTHORITY))]
     spec: Object = {
         "replicas": 0 if control_plane.is_asleep else members,
@@ -106,7 +105,8 @@ def _stateful_set(
         "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": 0}},
         "selector": pods.selector(names.ETCD),
         "persistentVolumeClaimRetentionPolicy": {
-            "whenDeleted": "Delete" if is_deleted else "Retain",
+            # Who deletes the StatefulSet by hand does not mean the data. The claims go with the namespace.
+            "whenDeleted": "Retain",
             # It sleeps with no member.
             "whenScaled": "Retain",
         },

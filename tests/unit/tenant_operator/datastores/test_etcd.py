@@ -68,11 +68,11 @@ def test_trust_is_in_its_own_authority_alone() -> None:
     assert {"--client-cert-auth=true", "--peer-client-cert-auth=true"} <= set(container["args"])
 
 
-@pytest.mark.parametrize(("volumes", "policy"), [("Delete", "Delete"), ("Retain", "Retain")])
-def test_volumes_go_as_the_tenant_wants(volumes: str, policy: str) -> None:
+@pytest.mark.parametrize("volumes", ["Delete", "Retain"])
+def test_volumes_stay_without_their_stateful_set(volumes: str) -> None:
     stateful_set = object_of("StatefulSet", control_plane(volumes=volumes), ManifestInputs())
     assert stateful_set["spec"]["persistentVolumeClaimRetentionPolicy"] == {
-        "whenDeleted": policy,
+        "whenDeleted": "Retain",
         "whenScaled": "Retain",
     }
 
