@@ -107,6 +107,7 @@ def settle(
         requests.revoked,
         rotations.SUPPORTED,
         known_keys.spent_tokens(observed),
+        known_keys.older_keys(observed, control_plane, requests.rotations),
         known_keys.copy_of_keys(observed, control_plane),
         has_run=observed.virtual_cluster.status.cluster_version != "",
         is_empty_allowed=lost_namespace.is_empty_allowed(observed, control_plane),

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 import msgspec
 
 from tenancy import keys
+from tenant_operator.core import lost_namespace
 from tenant_operator.core.live import LiveObject
 from tenant_operator.core.observed import Observed
 from tenant_operator.core.steps import Apply
@@ -33,12 +34,14 @@ def key_statuses(
     """For the status: what it has, with what the Secrets have now, and the tokens of `requests` by what is to
     be rotated."""
     known = _known(observed)
+    is_any = lost_namespace.is_given_up(observed, control_plane)
     authorities = {spec.secret: spec.secret for spec in catalog.authorities(control_plane)}
     found: list[KeyStatus] = []
     for name, what in (KEY_SECRETS | authorities).items():
         live = observed.live("Secret", control_plane.key, name)
         before = known.get(name, KeyStatus(name))
-        after = before if live is None else _with(before, live.secret, requests.get(what, ""))
+        request = requests.get(what, "")
+        after = before if live is None else _with(before, live.secret, request, is_any=is_any)
         if after != KeyStatus(name):
             found.append(after)
     return tuple(found)
@@ -47,6 +50,21 @@ def key_statuses(
 def spent_tokens(observed: Observed) -> Mapping[str, tuple[str, ...]]:
     """By the name of a Secret the tokens of the requests that were made while it was there."""
     return {name: tuple(each.tokens) for name, each in _known(observed).items()}
+
+
+def older_keys(
+    observed: Observed, control_plane: ControlPlane, requests: Mapping[str, str]
+) -> frozenset[str]:
+    """Names of Secrets that were restored from before a rotation: the key in use last is not among theirs."""
+    if lost_namespace.is_given_up(observed, control_plane):
+        return frozenset()
+    known = _known(observed)
+    found = {
+        name: (known.get(name, KeyStatus(name)), live.secret, requests.get(what, ""))
+        for name, what in KEY_SECRETS.items()
+        if (live := observed.live("Secret", control_plane.key, name)) is not None
+    }
+    return frozenset(name for name, each in found.items() if _is_older(*each))
 
 
 def known_annotations(observed: Observed, control_plane: ControlPlane) -> Mapping[Ref, Mapping[str, str]]:
@@ -114,10 +132,10 @@ def _known(observed: Observed) -> Mapping[str, KeyStatus]:
     return {each.secret: each for each in observed.virtual_cluster.status.keys}
 
 
-def _with(before: KeyStatus, secret: SecretFacts, request: str) -> KeyStatus:
+def _with(before: KeyStatus, secret: SecretFacts, request: str, *, is_any: bool) -> KeyStatus:
     notes = secret.annotations
     last = notes.get(keys.ROTATION_TOKEN, "")
-    if not _is_valid(secret):
+    if not _is_valid(secret) or (not is_any and _is_older(before, secret, request)):
         # Edited: what was known before may restore it. A request may be one to replace it.
         return msgspec.structs.replace(before, tokens=_tokens(before.tokens, last))
     return msgspec.structs.replace(
@@ -128,6 +146,15 @@ def _with(before: KeyStatus, secret: SecretFacts, request: str) -> KeyStatus:
         phase=notes.get(keys.ROTATION_PHASE, ""),
         token=last,
     )
+
+
+def _is_older(before: KeyStatus, secret: SecretFacts, request: str) -> bool:
+    """Whether the key in use last is not among these, though no rotation that is asked for has dropped it."""
+    notes = secret.annotations
+    last, *_ = before.key_ids.split(",")
+    if not last or not _is_valid(secret) or last in notes.get(keys.KEY_IDS, "").split(","):
+        return False
+    return not request or notes.get(keys.ROTATION_TOKEN, "") != request
 
 
 def _tokens(before: list[str], *more: str) -> list[str]:

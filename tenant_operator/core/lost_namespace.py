@@ -29,10 +29,11 @@ def root_namespace_problem(observed: Observed, control_plane: ControlPlane) -> F
     else:
         lost = f"the keys of {where}, without which the Secrets in its datastore cannot be read"
     if live.is_ending:
+        copied = f"kubectl get secrets,configmaps,persistentvolumeclaims -n {key} -o yaml"
         return _problem(
             ENDING,
-            f"Namespace {key} is being deleted, and with it {lost}. That cannot be stopped. Copy what is "
-            f"there still: kubectl get secrets,configmaps -n {key} -o yaml",
+            f"Namespace {key} is being deleted, and with it {lost}. That cannot be stopped. "
+            f"{_volumes_kept(observed)}Copy what is there still: {copied}",
         )
     if not is_lost(observed, control_plane) or is_empty_allowed(observed, control_plane):
         return None
@@ -43,6 +44,18 @@ def root_namespace_problem(observed: Observed, control_plane: ControlPlane) -> F
         "first its PersistentVolumeClaims, then Secrets, then ConfigMaps. Or give all data of the tenant up: "
         f"kubectl annotate virtualcluster {control_plane.name} -n {control_plane.namespace} --overwrite "
         f"{give_up}",
+    )
+
+
+def _volumes_kept(observed: Observed) -> str:
+    """How the volumes outlive their claims, which stay while a pod uses them; empty if there are none."""
+    claims = [
+        live.value for ref, live in sorted(observed.objects.items()) if ref.kind == "PersistentVolumeClaim"
+    ]
+    volumes = " ".join(filter(None, (claim.get("spec", {}).get("volumeName", "") for claim in claims)))
+    policy = '{"spec":{"persistentVolumeReclaimPolicy":"Retain"}}'
+    return (
+        f"Keep its volumes first: kubectl patch persistentvolume {volumes} -p '{policy}'. " if volumes else ""
     )
 
 
@@ -63,11 +76,16 @@ def is_lost(observed: Observed, control_plane: ControlPlane) -> bool:
     return last is None or (control_plane.has_own_store and not has_volumes)
 
 
-def is_empty_allowed(observed: Observed, control_plane: ControlPlane) -> bool:
-    """Whether a person has given up what the lost namespace had: its keys are made anew."""
+def is_given_up(observed: Observed, control_plane: ControlPlane) -> bool:
+    """Whether a person has given up what was there before this root namespace, its keys too."""
     live = observed.live("Namespace", "", control_plane.key)
     asked = observed.virtual_cluster.metadata.annotations.get(keys.GIVE_UP_DATA)
-    return live is not None and asked == live.metadata.uid and is_lost(observed, control_plane)
+    return live is not None and asked == live.metadata.uid
+
+
+def is_empty_allowed(observed: Observed, control_plane: ControlPlane) -> bool:
+    """Whether what the lost namespace had is given up, and is to be made anew."""
+    return is_given_up(observed, control_plane) and is_lost(observed, control_plane)
 
 
 def _problem(reason: str, message: str) -> Finding:

@@ -15,6 +15,7 @@ from tenant_operator.core.steps import ClaimNamespace, PatchCluster
 from tenant_operator.core.versions import marked
 from tenant_operator.core.workloads import Readiness, readiness_of
 from tenant_operator.core.writes import apply_all, apply_if_needed
+from tenant_operator.datastores import etcd
 from tenant_operator.datastores.choice import datastore_of
 from tenant_operator.datastores.port import Datastore
 from tenant_operator.life.deletion import FINALIZER
@@ -290,7 +291,12 @@ def _missing_credential(observed: Observed, control_plane: ControlPlane, datasto
 
 
 def _store_members(observed: Observed, control_plane: ControlPlane) -> int:
-    """How many members its etcd was made with, which a change of the class does not change; 0 before."""
+    """How many members its etcd was made with, which a change of the class does not change; 0 before. The
+    ConfigMap says it while there is no StatefulSet: it may be deleted or edited alone."""
+    store = observed.live("StatefulSet", control_plane.key, names.ETCD)
+    found = etcd.members_of(store.value) if store is not None else 0
+    if found:
+        return found
     known = observed.live("ConfigMap", control_plane.key, names.ETCD_CONFIG)
     members = (known.value.get("data") or {}).get(names.ETCD_MEMBERS_KEY, "") if known is not None else ""
     return int(members) if members in ("1", "3") else 0
@@ -298,7 +304,9 @@ def _store_members(observed: Observed, control_plane: ControlPlane) -> int:
 
 def _has_started_store(observed: Observed, control_plane: ControlPlane) -> bool:
     """Whether all members of its store were ready once: from then on a lost one joins those that are
-    there."""
+    there. If all are given up, none is there."""
+    if lost_namespace.is_empty_allowed(observed, control_plane):
+        return False
     known = observed.live("ConfigMap", control_plane.key, names.ETCD_CONFIG)
     if known is not None and "existing" in known.value["data"].values():
         return True

@@ -16,6 +16,7 @@ from tenant_operator.model.objects import Object
 
 _METRICS_PORT = 2381
 _STATE = "initial-cluster-state"
+_INITIAL_CLUSTER = "--initial-cluster="
 
 
 def etcd(control_plane: ControlPlane, inputs: ManifestInputs) -> Datastore:
@@ -80,6 +81,18 @@ def _container(control_plane: ControlPlane, count: int) -> Object:
             "livenessProbe": pods.probe("/livez", port, scheme="HTTP", period_s=10, failures=8),
         },
     )
+
+
+def members_of(stateful_set: Object) -> int:
+    """How many members a StatefulSet was made for, of 1 or 3; 0 for another one."""
+    containers = stateful_set["spec"].get("template", {}).get("spec", {}).get("containers", [])
+    found = {
+        each.count(",") + 1
+        for container in containers
+        for each in container.get("args", [])
+        if each.startswith(_INITIAL_CLUSTER)
+    }
+    return found.pop() if found in ({1}, {3}) else 0
 
 
 def _size(control_plane: ControlPlane) -> ComponentSize:

@@ -90,7 +90,8 @@ class PkiInputs(msgspec.Struct, frozen=True):
     of the annotations `vcnode.io/rotate-<what>`, by what; `asked` what consumers answered, and `revoked` the
     values of `vcnode.io/revoke-<what>`, likewise. `held_s`: how long is valid what a key signed for those who
     cannot be asked. What is not `rotatable` is made, and begins no rotation. `spent` are tokens of requests,
-    by the name of the Secret that was there. `keys_copy` is the name of one that has a copy of the keys of
+    by the name of the Secret that was there. `older` are names of Secrets that lack the key which was in use
+    last. `keys_copy` is the name of one that has a copy of the keys of
     encryption. `has_run`: the control plane did, whatever is left of it; what is lost is made anew if it
     `is_empty_allowed`: a person has given up what was there.
     """
@@ -107,6 +108,7 @@ class PkiInputs(msgspec.Struct, frozen=True):
     revoked: Mapping[str, str] = {}
     rotatable: frozenset[str] = frozenset(PLANS)
     spent: Mapping[str, Collection[str]] = {}
+    older: Collection[str] = ()
     keys_copy: str = ""
     has_run: bool = False
     is_empty_allowed: bool = False
@@ -150,7 +152,10 @@ class _Builder:
             signed = [leaf.ref for leaf in inputs.leaves if leaf.authority == spec.secret]
             existing = [each for each in signed if each in inputs.secrets]
             spent = inputs.spent.get(spec.secret, ())
-            problem = renewal.authority_problem(ref, secret, existing, inputs.now_s, request, spent)
+            was_there = bool(signed) and spec.secret in inputs.spent
+            problem = renewal.authority_problem(
+                ref, secret, existing, inputs.now_s, request, spent, was_there=was_there
+            )
             if problem is not None and not (inputs.is_empty_allowed and secret is None):
                 self.problems.append(problem)
                 continue
@@ -179,6 +184,7 @@ class _Builder:
                 inputs.spent.get(name, ()),
                 inputs.keys_copy if name == names.ENCRYPTION_CONFIG else "",
                 is_provisioned=is_provisioned,
+                is_older=name in inputs.older,
             )
             if problem is not None and not (inputs.is_empty_allowed and secret is None):
                 self.problems.append(problem)

@@ -52,6 +52,7 @@ class AuthorityReason(enum.StrEnum):
     EXPIRED = "AuthorityExpired"
     KEYS_MISSING = "KeysMissing"
     KEYS_CHANGED = "KeysChanged"
+    KEYS_OLDER = "KeysOlder"
 
 
 class AuthorityProblem(msgspec.Struct, frozen=True):
@@ -133,12 +134,14 @@ def authority_problem(
     now: float,
     request: str = "",
     spent: Collection[str] = (),
+    *,
+    was_there: bool = False,
 ) -> AuthorityProblem | None:
     """Why this authority is neither made nor used. None: it is made if it is missing, else it signs.
 
-    `signed` are Secrets with certificates of it. `request` is the token of the last request to rotate it: by
-    that a person says that the authority may be replaced, if it is none of those that
-    were `spent`, as they were made while it was there.
+    `signed` are Secrets with certificates of it; `was_there`: there were some, whatever is left. `request` is
+    the token of the last request to rotate it: by that a person says that the authority may be replaced, if
+    it is none of those that were `spent`, as they were made while it was there.
     """
     if _is_permission(secret, request, spent):
         return None
@@ -146,11 +149,12 @@ def authority_problem(
     remedy = f"Restore it from a backup, or annotate the VirtualCluster {annotation}"
     if secret is None:
         first = min(map(str, signed), default="")
-        if not first:
+        if not first and not was_there:
             return None
+        used = f"{first} has a certificate that it signed" if first else "certificates of it were in use"
         return AuthorityProblem(
             AuthorityReason.MISSING,
-            f"{ref} is missing, and {first} has a certificate that it signed. {remedy} to make another one: "
+            f"{ref} is missing, and {used}. {remedy} to make another one: "
             "clients that trust the missing one alone are refused then.",
             ref,
         )
@@ -177,9 +181,11 @@ def keys_problem(
     copy: str = "",
     *,
     is_provisioned: bool,
+    is_older: bool = False,
 ) -> AuthorityProblem | None:
     """The same for keys without a certificate. `is_provisioned`: they may have been used already. `copy` is
-    the name of a Secret beside it that has a copy of them."""
+    the name of a Secret beside it that has a copy of them. `is_older`: the key that was in use last is not
+    among them."""
     if _is_permission(secret, request, spent):
         return None
     restore = _restored_by(ref, copy, is_there=secret is not None) if copy else "Restore it from a backup"
@@ -196,6 +202,13 @@ def keys_problem(
         return AuthorityProblem(
             AuthorityReason.KEYS_CHANGED,
             f"{ref} is not as vc-operator wrote it. {remedy} to replace it: {lost}.",
+            ref,
+        )
+    if secret is not None and is_older:
+        return AuthorityProblem(
+            AuthorityReason.KEYS_OLDER,
+            f"{ref} is of before a rotation, and lacks the key that was in use last. {remedy} to go on "
+            "without that one: what it signed is refused then, and what it encrypted cannot be read.",
             ref,
         )
     return None

@@ -27,6 +27,9 @@ def root_namespace(control_plane: ControlPlane, rolling_since: str = "") -> Obje
         keys.VC_ROOT_NAMESPACE: "true",
         keys.SERVICE_CIDRS: ",".join(control_plane.service_cidrs),
     }
+    if control_plane.volumes == "Retain":
+        # From the beginning: a finalizer may be taken away, and vc-syncer collects namespaces without it.
+        annotations[keys.RETAINED] = "true"
     if rolling_since:
         annotations[keys.ROLLING_SINCE] = rolling_since
     labels = control_plane.labels | {

@@ -13,6 +13,7 @@ from tenant_operator.core.known_keys import MAX_TOKENS
 from tenant_operator.core.steps import GenerateKeys, IssueAuthority
 from tenant_operator.model.objects import Object, Ref
 from tenant_operator.pki.facts import JUDGED_BY
+from tenant_operator.pki.plan import RotateSecret
 from tenant_operator.pki.rotation import PLANS
 from tests.unit.tenant_operator.core.test_rotations import DAY, finish, request, served
 from tests.unit.tenant_operator.core.worlds import FakeWorld
@@ -251,3 +252,39 @@ def test_all_lost_keys_are_named_at_once(count: int) -> None:
     assert text.startswith(f"{ref_of(world, 'encryption-key')} is missing. ")
     assert text.endswith(".")
     assert all(f"{PLANS[what].secret} (" in text for what in lost - {"encryption-key"})
+
+
+@pytest.mark.parametrize("is_asked", [False, True])
+@pytest.mark.parametrize("what", ["encryption-key", "service-account-keys"])
+def test_keys_of_before_a_rotation_are_not_used(what: str, *, is_asked: bool) -> None:
+    world = served()
+    ref = ref_of(world, what)
+    older = copy.deepcopy(world.objects[ref])
+    request(world, what)
+    finish(world)
+    newer, last = copy.deepcopy(world.objects[ref]), known(world, what)["keyIds"]
+    if not is_asked:
+        del world.cluster["metadata"]["annotations"][f"{keys.ROTATE_PREFIX}{what}"]
+    world.objects[ref] = older
+    assert not [each for each in world.plan().steps if isinstance(each, RotateSecret)]
+    world.run()
+    assert f"Secret {ref.namespace}/{ref.name} is of before a rotation" in message_of(world)
+    assert known(world, what)["keyIds"] == last
+    restored = copy.deepcopy(world)
+    restored.objects[ref] = newer
+    restored.run()
+    assert is_valid(restored)
+    request(world, what, "two")
+    finish(world)
+    assert is_valid(world)
+    assert known(world, what)["keyIds"] not in ("", last)
+
+
+@pytest.mark.parametrize("what", sorted(what for what in LOSSES if what.endswith("-ca")))
+def test_authorities_lost_with_all_they_signed(what: str) -> None:
+    world = served()
+    for ref in [each for each in world.objects if each.kind == "Secret"]:
+        del world.objects[ref]
+    assert not makes(world, what)
+    request(world, what, "two")
+    assert makes(world, what)

@@ -11,7 +11,7 @@ import pytest
 
 from tenancy import keys
 from tenant_operator.core.lost_namespace import ENDING, LOST
-from tenant_operator.core.steps import GenerateKeys, IssueAuthority, IssueLeaf
+from tenant_operator.core.steps import Apply, GenerateKeys, IssueAuthority, IssueLeaf
 from tenant_operator.model.objects import Object, Ref
 from tests.unit.tenant_operator.core.test_known_keys import lose
 from tests.unit.tenant_operator.core.test_rotations import request
@@ -107,8 +107,19 @@ def test_no_store_is_made_before_its_volumes_are_restored(datastore: str, kinds:
     assert ready(world)[:2] == ("False", LOST)
     assert Ref("StatefulSet", key, "etcd") not in world.objects
     annotate(world, namespace_uid(world))
+    store, config = Ref("StatefulSet", key, "etcd"), Ref("ConfigMap", key, "etcd-config")
+    for _ in range(20):
+        plan = world.plan()
+        for step in plan.steps:
+            world.carry_out(step)
+            if datastore == "etcd" and store in world.objects:
+                # Its members are all new.
+                assert world.objects[config]["data"]["initial-cluster-state"] == "new"
+        world.finish(plan)
+        if store in world.objects:
+            break
     world.run()
-    assert world.objects[Ref("StatefulSet", key, "etcd")]
+    assert ready(world)[:2] == ("True", "TenantReady")
 
 
 @pytest.mark.parametrize("most", range(0, 24, 4))
@@ -119,6 +130,20 @@ def test_operator_killed_while_all_is_made_anew(most: int) -> None:
     annotate(world, namespace_uid(world))
     world.run_killed(most)
     assert ready(world)[:2] == ("True", "TenantReady")
+
+
+def test_volumes_can_be_kept_while_a_namespace_ends() -> None:
+    world = made()
+    key = key_of(world)
+    labels = world.objects[Ref("StatefulSet", key, "etcd")]["metadata"]["labels"]
+    for number in range(2):
+        metadata = {"name": f"data-etcd-{number}", "namespace": key, "labels": labels}
+        claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata}
+        world.carry_out(Apply(claim | {"spec": {"volumeName": f"pv-{number}"}}))
+    world.objects[Ref("Namespace", "", key)]["metadata"]["deletionTimestamp"] = "2027-01-15T08:00:00Z"
+    world.run()
+    policy = '{"spec":{"persistentVolumeReclaimPolicy":"Retain"}}'
+    assert f" kubectl patch persistentvolume pv-0 pv-1 -p '{policy}'. Copy " in ready(world)[2]
 
 
 @pytest.mark.parametrize("is_asleep", [False, True])

@@ -9,8 +9,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from tenancy import keys
 from tenant_operator.core.conditions import ConditionType
 from tenant_operator.core.steps import Apply
+from tenant_operator.datastores import etcd
 from tenant_operator.model.objects import Object, Ref, ref_of
 from tests.unit.tenant_operator.core.worlds import SETTINGS, VERSION, FakeWorld, virtual_cluster
 
@@ -124,6 +126,32 @@ def test_another_class_keeps_the_members(before: str, after: str, members: int) 
     assert stateful_set["spec"]["replicas"] == members
 
 
+@pytest.mark.parametrize("edited", [None, "1", "3", "many"])
+@pytest.mark.parametrize(("before", "after", "members"), [("small", "large", 1), ("large", "small", 3)])
+@pytest.mark.parametrize("is_asleep", [False, True])
+def test_a_lost_or_edited_config_keeps_the_members(
+    before: str, after: str, members: int, edited: str | None, *, is_asleep: bool
+) -> None:
+    world = world_of(**{"class": before})
+    world.run()
+    if is_asleep:
+        annotations = world.cluster["metadata"].setdefault("annotations", {})
+        annotations[keys.SLEEP_REQUESTED_AT] = "2027-01-15T07:00:00Z"
+        world.run()
+    key = key_of(world)
+    config, store = Ref("ConfigMap", key, "etcd-config"), Ref("StatefulSet", key, "etcd")
+    if edited is None:
+        del world.objects[config]
+    else:
+        world.objects[config]["data"]["members"] = edited
+    world.cluster["spec"]["class"] = after
+    world.cluster["metadata"]["generation"] = 2
+    world.run()
+    assert world.objects[store]["spec"]["replicas"] == (0 if is_asleep else members)
+    assert etcd.members_of(world.objects[store]) == members
+    assert world.objects[config]["data"]["members"] == str(members)
+
+
 def test_a_store_that_started_never_starts_empty() -> None:
     world = world_of()
     world.run()
@@ -187,3 +215,12 @@ def test_other_members_than_a_store_has_are_a_condition(before: str, after: str)
     found = next(each for each in world.cluster["status"]["conditions"] if each["type"] == "UpToDate")
     assert (found["status"], found["reason"]) == ("False", "StoreMembersKept")
     assert is_ready(world)
+
+
+@pytest.mark.parametrize("volumes", ["Delete", "Retain"])
+def test_a_namespace_is_kept_as_long_as_its_volumes(volumes: str) -> None:
+    """Also by vc-syncer, where the VirtualCluster's finalizer was taken away."""
+    world = world_of(volumes=volumes)
+    world.run()
+    annotations = world.objects[Ref("Namespace", "", key_of(world))]["metadata"]["annotations"]
+    assert (keys.RETAINED in annotations) == (volumes == "Retain")
