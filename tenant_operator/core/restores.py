@@ -119,6 +119,8 @@ def _facts(
         released=released,
         keys=_keys(observed, control_plane, backup, "" if has_run else source),
         has_keys=config is not None and config.metadata.annotations.get(keys.RESTORE_TOKEN) == mark,
+        has_snapshots=observed.live("PersistentVolumeClaim", control_plane.key, store_jobs.BACKUPS)
+        is not None,
         pods=pods_of(parts),
         is_available=all(each.is_available and each.is_observed and each.desired for each in parts),
         volumes={

@@ -15,7 +15,7 @@ import msgspec
 from tenant_operator.datastores.sql import database_name
 from tenant_operator.life import store_jobs
 from tenant_operator.life.requests import text_of
-from tenant_operator.life.store_jobs import SLOTS, JobState
+from tenant_operator.life.store_jobs import JobState
 from tenant_operator.model import names
 from tenant_operator.model.control_plane import ControlPlane, ManifestInputs
 from tenant_operator.model.objects import Object, Ref
@@ -199,6 +199,6 @@ def _free_location(facts: BackupFacts) -> str:
     """An unused slot, or that of the oldest backup: entries are in order."""
     if facts.control_plane.release.images.backup:
         return store_jobs.object_key(facts.control_plane, facts.requested)
-    slots = [f"slot-{number}" for number in range(SLOTS)]
+    slots = store_jobs.slots()
     used = [each.location for each in facts.backups if each.location in slots]
     return next((slot for slot in slots if slot not in used), used[0] if used else slots[0])

@@ -18,7 +18,8 @@ The status has the phase, and each phase may be interrupted and begun again:
   lose, is judged again with each plan.
 
 Revisions are raised with each restore (`store_jobs.BUMP`), so that no watch or list outside takes old state
-for new. A restore that has begun is completed although its annotation is gone: half a store is none.
+for new. A restore that has begun is completed although its annotation is gone: half a store is none. The name
+of another complete backup begins with that one: a snapshot that cannot be read is tried for ever.
 """
 
 import hashlib
@@ -26,6 +27,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from tenancy import keys
 from tenant_operator.life import store_jobs
 from tenant_operator.life.backup import COMPLETED, problem_of
 from tenant_operator.life.store_jobs import JobState
@@ -50,7 +52,8 @@ class RestoreFacts(msgspec.Struct, frozen=True):
     field, which counts before it.
 
     `source` is the UID of the VirtualCluster that made the backup of the spec's field. `keys` is the Secret
-    with the keys of the backup, if it is there; `has_keys`: they are among those that read. `pods` counts
+    with the keys of the backup, if it is there; `has_keys`: they are among those that read. `has_snapshots`:
+    the claim of the volume for them is there, which no program needs that keeps them elsewhere. `pods` counts
     those of API server, controller manager and etcd. `volumes` and `jobs` are by member. `released` is the
     annotation RELEASE_HELD.
     """
@@ -65,6 +68,7 @@ class RestoreFacts(msgspec.Struct, frozen=True):
     released: str = ""
     keys: Ref | None = None
     has_keys: bool = False
+    has_snapshots: bool = True
     pods: int = 0
     is_available: bool = False
     volumes: Mapping[str, MemberVolume] = {}
@@ -104,6 +108,8 @@ def decide(facts: RestoreFacts, inputs: ManifestInputs) -> RestoreDecision:
     """What is next."""
     restore = facts.restore
     if restore is not None and restore.phase in ACTIVE:
+        if _is_another(facts, restore):
+            return _begun(facts, facts.requested, restore.count + 1, is_stopped=True)
         return _next_phase(facts, restore, inputs)
     if restore is not None and restore.hold and restore.hold == facts.released:
         restore = msgspec.structs.replace(restore, hold="")
@@ -126,18 +132,21 @@ def decide(facts: RestoreFacts, inputs: ManifestInputs) -> RestoreDecision:
         return RestoreDecision(
             "RestoreRefused", message, refused, is_stopped=not facts.has_run, hold_token=hold
         )
-    count += 1
+    # It is not stopped before the status has it: a person who reads the token knows what for.
+    return _begun(facts, wanted, count + 1, is_stopped=not facts.has_run)
+
+
+def _begun(facts: RestoreFacts, wanted: str, count: int, *, is_stopped: bool) -> RestoreDecision:
     message = f"backup {wanted} waits for the end of the control plane's pods"
     begun = RestoreStatus(wanted, STOPPING, count, _location(facts, wanted), message)
     begun = msgspec.structs.replace(begun, hold=_hold_token(facts, begun))
-    # It is not stopped before the status has it: a person who reads the token knows what for.
-    return RestoreDecision(
-        "RestoreStopping",
-        message,
-        begun,
-        is_stopped=not facts.has_run,
-        hold_token=begun.hold,
-    )
+    return RestoreDecision("RestoreStopping", message, begun, is_stopped=is_stopped, hold_token=begun.hold)
+
+
+def _is_another(facts: RestoreFacts, restore: RestoreStatus) -> bool:
+    """Whether another backup is asked for, and can be gone back to, before the store has this one."""
+    is_other = facts.has_run and facts.requested not in ("", restore.backup)
+    return is_other and restore.phase in (STOPPING, RESTORING) and not _problem(facts, facts.requested)
 
 
 def _problem(facts: RestoreFacts, wanted: str) -> str:
@@ -166,6 +175,22 @@ def _problem(facts: RestoreFacts, wanted: str) -> str:
         return f"status.backups has no complete one of this name; there are: {', '.join(known[:8]) or 'none'}"
     if facts.keys is None:
         return "the Secret with the keys of its Secrets is missing in the root namespace: restore that first"
+    return _place_problem(facts, _location(facts, wanted), is_elsewhere=is_elsewhere)
+
+
+def _place_problem(facts: RestoreFacts, location: str, *, is_elsewhere: bool) -> str:
+    """Why the snapshot cannot be where the Job would look for it: the store is gone by then."""
+    claim = f"PersistentVolumeClaim {facts.control_plane.key}/{store_jobs.BACKUPS}"
+    version = f"ClusterVersion {facts.control_plane.release.name}"
+    if store_jobs.is_on_volume(location) and is_elsewhere:
+        return (
+            f"it was made before {version} had spec.images.backup, and is in {claim}: name a ClusterVersion "
+            "without that field for the restore"
+        )
+    if not store_jobs.is_on_volume(location) and not is_elsewhere:
+        return f"it was made by a program that {version} does not name any more: set spec.images.backup"
+    if not is_elsewhere and not facts.has_snapshots:
+        return f"{claim} with all snapshots is gone: restore that first"
     return ""
 
 
@@ -248,7 +273,7 @@ def _writing(
         is_new = volume is not None and volume.token == mark and not volume.is_ending
         if job is not None and (job.is_failed or not is_new):
             # Of a former restore, or its volume was removed: the Job first, so that it shows what is left.
-            waits.append(str(claim))
+            waits.append(f"another try, as {ref} failed" if job.is_failed and is_new else str(claim))
             if volume is not None and not volume.is_ending:
                 removed.append((claim, volume.uid))
             removed.append((ref, job.uid))
@@ -266,6 +291,8 @@ def _writing(
             waits.append(str(ref))
     if waits:
         message = f"backup {restore.backup} waits for {waits[0]}"
+        if facts.has_run:
+            message += f"; to go back to another one, name it in {keys.RESTORE_REQUESTED}"
         status = msgspec.structs.replace(restore, message=message)
         policy = store_jobs.network_policy(control_plane, inputs)
         return RestoreDecision(

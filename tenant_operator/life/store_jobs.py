@@ -101,6 +101,16 @@ def object_key(control_plane: ControlPlane, backup: str, uid: str = "") -> str:
     return f"{control_plane.namespace}/{uid or control_plane.uid}/{backup}"
 
 
+def slots() -> tuple[str, ...]:
+    """Where snapshots are on the volume."""
+    return tuple(f"slot-{number}" for number in range(SLOTS))
+
+
+def is_on_volume(location: str) -> bool:
+    """Whether a backup is on the volume, and not where a program keeps it."""
+    return location in slots()
+
+
 def backup_volume(control_plane: ControlPlane) -> Object:
     """The claim for all snapshots, and the one on its way."""
     size = pods.memory_quantity((SLOTS + 1) * control_plane.size.etcd.quota_bytes)

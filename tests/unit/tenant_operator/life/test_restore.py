@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tenant_operator.life import backup, restore
+from tenant_operator.life import backup, restore, store_jobs
 from tenant_operator.life.restore import MemberVolume, RestoreDecision, RestoreFacts
 from tenant_operator.life.store_jobs import JobState
 from tenant_operator.model.cluster_version import DatastoreSpec
@@ -190,6 +190,46 @@ def test_what_cannot_be_restored_stops_nothing(changes: dict[str, Any], message:
     assert decided(**changes) == RestoreDecision("RestoreRefused", message, refused, is_stopped=is_new)
 
 
+WEEKLY = BackupStatus("weekly", "2026-11-22T00:00:00Z", 5, 9, "slot-2", "Completed")
+
+
+@pytest.mark.parametrize("phase", ["Stopping", "Restoring", "Starting"])
+@pytest.mark.parametrize("requested", ["", "nightly", "weekly", "unknown"])
+@pytest.mark.parametrize("failed", [False, True])
+def test_another_backup_replaces_one_that_is_not_written(phase: str, requested: str, *, failed: bool) -> None:
+    jobs = {"etcd-0": JobState("j", is_failed=True)} if failed else {}
+    found = decided(
+        restore=in_phase(phase), requested=requested, backups=(NIGHTLY, WEEKLY), jobs=jobs, pods=0
+    )
+    assert found.restore is not None
+    if requested == "weekly" and phase != "Starting":
+        assert (found.restore.backup, found.restore.location) == ("weekly", "slot-2")
+        assert (found.restore.phase, found.restore.count, found.is_stopped) == ("Stopping", 2, True)
+        assert found.hold_token == restore.token_of(CONTROL_PLANE, 2)
+    else:
+        assert (found.restore.backup, found.restore.count) == ("nightly", 1)
+
+
+ELSEWHERE = control_planes.CONTROL_PLANE
+
+
+@pytest.mark.parametrize("location", [*store_jobs.slots(), store_jobs.object_key(ELSEWHERE, "nightly")])
+@pytest.mark.parametrize("is_elsewhere", [False, True])
+@pytest.mark.parametrize("has_snapshots", [False, True])
+def test_a_snapshot_that_cannot_be_read_stops_nothing(
+    location: str, *, is_elsewhere: bool, has_snapshots: bool
+) -> None:
+    found = decided(
+        control_plane=ELSEWHERE if is_elsewhere else CONTROL_PLANE,
+        backups=(msgspec.structs.replace(NIGHTLY, location=location),),
+        has_snapshots=has_snapshots,
+    )
+    is_readable = is_elsewhere != store_jobs.is_on_volume(location) and (is_elsewhere or has_snapshots)
+    assert (found.reason, found.is_active) == (
+        ("RestoreStopping", True) if is_readable else ("RestoreRefused", False)
+    )
+
+
 def test_refused_request_stays_refused_until_it_changes() -> None:
     """A backup of that name may be made months later."""
     refused = RestoreStatus("nightly", "Refused", 1, message="it has no complete one")
@@ -212,9 +252,6 @@ def test_deletions_are_held_until_a_person_lets_go(restored: str, requested: str
     held = restore.token_of(CONTROL_PLANE, 2) if found.restore.phase == "Stopping" else TOKEN
     expected = "" if (released, held) == (TOKEN, TOKEN) else held
     assert (found.hold_token, found.restore.hold) == (expected, expected)
-
-
-ELSEWHERE = control_planes.CONTROL_PLANE
 
 
 def test_a_new_tenant_begins_with_a_backup_once() -> None:
