@@ -18,6 +18,7 @@ from tenant_operator.life import restore as rules
 from tenant_operator.life import store_jobs
 from tenant_operator.life.backup import keys_ref
 from tenant_operator.life.restore import MemberVolume, RestoreDecision, RestoreFacts
+from tenant_operator.life.store_jobs import JobState
 from tenant_operator.model import names
 from tenant_operator.model.control_plane import ControlPlane, ManifestInputs
 from tenant_operator.model.objects import Ref
@@ -130,7 +131,14 @@ def _facts(
             for member, live in own["PersistentVolumeClaim"].items()
         },
         jobs={member: job_state(observed, live) for member, live in own["Job"].items()},
+        check=_check(observed, control_plane),
     )
+
+
+def _check(observed: Observed, control_plane: ControlPlane) -> JobState | None:
+    restore = observed.virtual_cluster.status.restore
+    ref = store_jobs.check_job_ref(control_plane, restore.count if restore is not None else 0)
+    return job_state(observed, observed.objects[ref]) if ref in observed.objects else None
 
 
 def _members(observed: Observed, control_plane: ControlPlane) -> Mapping[str, Mapping[str, LiveObject]]:

@@ -107,7 +107,7 @@ def plan(observed: Observed, settings: Settings) -> TenantPlan:
     if observed.live("Namespace", "", control_plane.key) is not None:
         restores.settle(builder, observed, control_plane, inputs, restoring)
     saved = backups.settle(
-        builder, observed, control_plane, inputs, asked.backup, is_frozen=restoring.is_active
+        builder, observed, control_plane, inputs, asked.backup, is_frozen=restoring.needs_snapshot
     )
     backups.forget_credentials(builder, observed, control_plane)
     if not (is_asleep or restoring.is_active):

@@ -3,6 +3,8 @@
 
 The status has the phase, and each phase may be interrupted and begun again:
 
+- `Checking`: a Job reads the snapshot and restores it on trial, while the tenant serves. Of one that cannot
+  be read nothing begins: the store that there is would be lost for it. A new tenant has none.
 - `Stopping`: the control plane is scaled to nothing, so that no client writes. From before that on, vc-syncer
   holds deletions: the tenant will lack what was made since the backup, and the super cluster has the last
   copies that run. A person lets go of them by the token (`vcnode.io/release-held`). The keys of the backup
@@ -35,7 +37,8 @@ from tenant_operator.model.control_plane import ControlPlane, ManifestInputs
 from tenant_operator.model.objects import Object, Ref
 from tenant_operator.model.virtual_cluster import BackupStatus, RestoreStatus
 
-STOPPING, RESTORING, STARTING, REFUSED = "Stopping", "Restoring", "Starting", "Refused"
+CHECKING, STOPPING, RESTORING, STARTING = "Checking", "Stopping", "Restoring", "Starting"
+REFUSED = "Refused"
 ACTIVE = (STOPPING, RESTORING, STARTING)
 
 
@@ -54,8 +57,8 @@ class RestoreFacts(msgspec.Struct, frozen=True):
     `source` is the UID of the VirtualCluster that made the backup of the spec's field. `keys` is the Secret
     with the keys of the backup, if it is there; `has_keys`: they are among those that read. `has_snapshots`:
     the claim of the volume for them is there, which no program needs that keeps them elsewhere. `pods` counts
-    those of API server, controller manager and etcd. `volumes` and `jobs` are by member. `released` is the
-    annotation RELEASE_HELD.
+    those of API server, controller manager and etcd. `volumes` and `jobs` are by member; `check` is the Job
+    that reads the snapshot first. `released` is the annotation RELEASE_HELD.
     """
 
     control_plane: ControlPlane
@@ -73,6 +76,7 @@ class RestoreFacts(msgspec.Struct, frozen=True):
     is_available: bool = False
     volumes: Mapping[str, MemberVolume] = {}
     jobs: Mapping[str, JobState] = {}
+    check: JobState | None = None
 
 
 class RestoreDecision(msgspec.Struct, frozen=True):
@@ -98,6 +102,11 @@ class RestoreDecision(msgspec.Struct, frozen=True):
         """Whether the tenant does not serve because of it."""
         return self.is_stopped or (self.restore is not None and self.restore.phase in ACTIVE)
 
+    @property
+    def needs_snapshot(self) -> bool:
+        """Whether no new backup may take the place of an old one."""
+        return self.is_active or (self.restore is not None and self.restore.phase == CHECKING)
+
 
 def token_of(control_plane: ControlPlane, restores: int) -> str:
     """Names one restore of one tenant; no two have the same."""
@@ -108,9 +117,14 @@ def decide(facts: RestoreFacts, inputs: ManifestInputs) -> RestoreDecision:
     """What is next."""
     restore = facts.restore
     if restore is not None and restore.phase in ACTIVE:
-        if _is_another(facts, restore):
+        if _is_other_requested(facts, restore):
             return _begun(facts, facts.requested, restore.count + 1, is_stopped=True)
         return _next_phase(facts, restore, inputs)
+    if restore is not None and restore.phase == CHECKING:
+        if facts.requested == restore.backup and not _problem(facts, restore.backup):
+            return _checked(facts, restore, inputs)
+        # Nothing has begun.
+        restore = RestoreStatus(count=restore.count, hold=restore.hold)
     if restore is not None and restore.hold and restore.hold == facts.released:
         restore = msgspec.structs.replace(restore, hold="")
     hold = "" if restore is None else restore.hold
@@ -132,8 +146,38 @@ def decide(facts: RestoreFacts, inputs: ManifestInputs) -> RestoreDecision:
         return RestoreDecision(
             "RestoreRefused", message, refused, is_stopped=not facts.has_run, hold_token=hold
         )
-    # It is not stopped before the status has it: a person who reads the token knows what for.
-    return _begun(facts, wanted, count + 1, is_stopped=not facts.has_run)
+    if facts.has_run:
+        message = f"backup {wanted} waits for its snapshot to be read"
+        checking = RestoreStatus(wanted, CHECKING, count + 1, _location(facts, wanted), message, hold)
+        return RestoreDecision("RestoreChecking", message, checking, hold_token=hold)
+    return _begun(facts, wanted, count + 1, is_stopped=True)
+
+
+def _checked(facts: RestoreFacts, restore: RestoreStatus, inputs: ManifestInputs) -> RestoreDecision:
+    """The Job that reads the snapshot, and what follows from its end."""
+    control_plane, job = facts.control_plane, facts.check
+    if job is not None and job.is_complete:
+        # It is not stopped before the status has it: a person who reads the token knows what for.
+        return _begun(facts, restore.backup, restore.count, is_stopped=False)
+    if job is not None and job.is_failed:
+        ref = store_jobs.check_job_ref(control_plane, restore.count)
+        message = (
+            f"backup {restore.backup}: its snapshot cannot be read, and the tenant serves on: kubectl logs "
+            f"-n {ref.namespace} job/{ref.name} --all-containers; to try again, remove the annotation first"
+        )
+        refused = msgspec.structs.replace(restore, phase=REFUSED, message=message)
+        return RestoreDecision("RestoreRefused", message, refused, hold_token=restore.hold)
+    manifests = (
+        store_jobs.network_policy(control_plane, inputs),
+        store_jobs.check_job(control_plane, restore.location, restore.count),
+    )
+    return RestoreDecision(
+        "RestoreChecking",
+        restore.message,
+        restore,
+        hold_token=restore.hold,
+        manifests=manifests if job is None else (),
+    )
 
 
 def _begun(facts: RestoreFacts, wanted: str, count: int, *, is_stopped: bool) -> RestoreDecision:
@@ -143,7 +187,7 @@ def _begun(facts: RestoreFacts, wanted: str, count: int, *, is_stopped: bool) ->
     return RestoreDecision("RestoreStopping", message, begun, is_stopped=is_stopped, hold_token=begun.hold)
 
 
-def _is_another(facts: RestoreFacts, restore: RestoreStatus) -> bool:
+def _is_other_requested(facts: RestoreFacts, restore: RestoreStatus) -> bool:
     """Whether another backup is asked for, and can be gone back to, before the store has this one."""
     is_other = facts.has_run and facts.requested not in ("", restore.backup)
     return is_other and restore.phase in (STOPPING, RESTORING) and not _problem(facts, facts.requested)
@@ -309,8 +353,12 @@ def _writing(
 
 
 def _jobs(facts: RestoreFacts) -> tuple[tuple[Ref, str], ...]:
+    """All that are left."""
     control_plane = facts.control_plane
-    return tuple(
+    found = [
         (store_jobs.restore_job_ref(control_plane, member), job.uid)
         for member, job in sorted(facts.jobs.items())
-    )
+    ]
+    if facts.check is not None and facts.restore is not None:
+        found.append((store_jobs.check_job_ref(control_plane, facts.restore.count), facts.check.uid))
+    return tuple(found)

@@ -32,6 +32,7 @@ BUMP = 1_000_000_000
 
 _DIRECTORY = "/backup"
 _CHECKED = "/scratch"
+_CHECKED_MOUNT: Object = {"name": "scratch", "mountPath": _CHECKED}
 _DATA = "/var/lib/etcd"
 _PAIR = pods.key_pair(names.API_SERVER_ETCD_CLIENT)
 _AUTHORITY = pods.authorities(names.ETCD_BUNDLE)
@@ -81,6 +82,11 @@ def backup_job_ref(control_plane: ControlPlane, backup: str) -> Ref:
 def restore_job_ref(control_plane: ControlPlane, member: str) -> Ref:
     """The Job that writes a backup into the volume of a member."""
     return Ref("Job", control_plane.key, f"{RESTORE_PREFIX}{member}")
+
+
+def check_job_ref(control_plane: ControlPlane, restores: int) -> Ref:
+    """The Job that reads a snapshot before anything is stopped for it."""
+    return Ref("Job", control_plane.key, f"{RESTORE_PREFIX}check-{restores}")
 
 
 def members(control_plane: ControlPlane) -> tuple[str, ...]:
@@ -142,12 +148,7 @@ def backup_job(control_plane: ControlPlane, backup: str, location: str) -> Objec
     file = _file(control_plane, location)
     steps = [
         _container(control_plane, "save", ["etcdctl", *_connection(control_plane), "snapshot", "save", file]),
-        # Only a restore compares the snapshot with the digest at its end.
-        _container(
-            control_plane,
-            "trial",
-            ["etcdutl", "snapshot", "restore", file, f"--data-dir={_CHECKED}/trial"],
-        ),
+        _check_container(control_plane, file, [pods.FILES_MOUNT, _CHECKED_MOUNT]),
     ]
     verify = ["etcdutl", "snapshot", "status", file, "--write-out=json"]
     if control_plane.release.images.backup:
@@ -160,6 +161,16 @@ def backup_job(control_plane: ControlPlane, backup: str, location: str) -> Objec
     volumes.append(pods.files_volume((_PAIR, _AUTHORITY)))
     job = _job(control_plane, ref, location, [*steps, last], volumes)
     # If another backup is asked for meanwhile, no plan removes this one.
+    job["spec"]["ttlSecondsAfterFinished"] = _KEPT_S
+    return job
+
+
+def check_job(control_plane: ControlPlane, location: str, restores: int) -> Object:
+    """Restores a snapshot on trial, into no volume of a member. `restores` counts those of this tenant."""
+    steps = [_program(control_plane, "get", location)] if control_plane.release.images.backup else []
+    steps.append(_check_container(control_plane, _file(control_plane, location), [_CHECKED_MOUNT]))
+    volumes = [_snapshots(control_plane), _check_volume(control_plane)]
+    job = _job(control_plane, check_job_ref(control_plane, restores), location, steps, volumes)
     job["spec"]["ttlSecondsAfterFinished"] = _KEPT_S
     return job
 
@@ -214,9 +225,15 @@ def _container(
     control_plane: ControlPlane, name: str, command: list[str], mounts: list[Object] | None = None
 ) -> Object:
     release = control_plane.etcd_release or control_plane.release
-    own = mounts or [pods.FILES_MOUNT, {"name": "scratch", "mountPath": _CHECKED}]
+    own = mounts or [pods.FILES_MOUNT, _CHECKED_MOUNT]
     every = [{"name": "backup", "mountPath": _DIRECTORY}, *own]
     return pods.container(name, release.images.etcd, control_plane.size.etcd, command=command, mounts=every)
+
+
+def _check_container(control_plane: ControlPlane, file: str, mounts: list[Object]) -> Object:
+    """Only a restore compares the snapshot with the digest at its end."""
+    command = ["etcdutl", "snapshot", "restore", file, f"--data-dir={_CHECKED}/trial"]
+    return _container(control_plane, "trial", command, mounts)
 
 
 def _program(control_plane: ControlPlane, verb: str, location: str) -> Object:

@@ -212,9 +212,42 @@ def test_a_replace_of_the_object_releases_nothing(most: int) -> None:
 
 
 def test_most_steps_of_a_restore_are_held() -> None:
+    """All behind those that read the snapshot, while nothing is stopped."""
     world = asked()
-    world.finish(world.plan())
-    assert world.cluster["status"]["restore"]["hold"]
+    for _ in range(4):
+        plan = world.plan()
+        for step in plan.steps:
+            world.carry_out(step)
+        world.finish(plan)
+        restore = world.cluster["status"]["restore"]
+        if restore["phase"] != "Checking":
+            break
+        assert replicas(world) == [1, 1, 1]
+        assert "hold" not in restore
+        world.make_ready()
+    assert restore["phase"] == "Stopping"
+    assert restore["hold"]
+
+
+def test_a_snapshot_that_cannot_be_read_costs_nothing() -> None:
+    world = asked()
+    for _ in range(4):
+        plan = world.plan()
+        for step in plan.steps:
+            world.carry_out(step)
+        world.finish(plan)
+        for ref, job in world.objects.items():
+            if ref.name == "restore-check-1":
+                job["status"] = {"conditions": [{"type": "Failed", "status": "True"}]}
+    world.run()
+    assert world.cluster["status"]["restore"]["phase"] == "Refused"
+    assert (
+        world.objects[Ref("PersistentVolumeClaim", key_of(world), "data-etcd-0")]["metadata"]["uid"] == "old"
+    )
+    assert replicas(world) == [1, 1, 1]
+    conditions = {each.get("type"): each for each in world.cluster["status"]["conditions"]}
+    assert (conditions["Ready"]["status"], conditions["UpToDate"]["reason"]) == ("True", "RestoreRefused")
+    assert "job/restore-check-1" in conditions["UpToDate"]["message"]
 
 
 def test_who_releases_deletions_ends_the_hold_for_good() -> None:

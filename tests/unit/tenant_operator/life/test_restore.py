@@ -29,6 +29,7 @@ def on_volume(**changes: Any) -> ControlPlane:
 CONTROL_PLANE = on_volume()
 KEY = CONTROL_PLANE.key
 NIGHTLY = BackupStatus("nightly", "2026-11-29T00:00:00Z", 7, 9, "slot-1", "Completed")
+WEEKLY = BackupStatus("weekly", "2026-11-22T00:00:00Z", 5, 9, "slot-2", "Completed")
 TOKEN = restore.token_of(CONTROL_PLANE, 1)
 KEYS = backup.keys_ref(CONTROL_PLANE, "nightly")
 CLAIM = Ref("PersistentVolumeClaim", KEY, "data-etcd-0")
@@ -50,9 +51,41 @@ def in_phase(phase: str, **changes: Any) -> RestoreStatus:
     return msgspec.structs.replace(RestoreStatus("nightly", phase, 1, "slot-1"), **changes)
 
 
+READ = JobState("c", is_complete=True)
+
+
+def test_a_snapshot_is_read_before_anything_stops() -> None:
+    found = decided()
+    assert found.restore is not None
+    assert (found.restore.phase, found.restore.count, found.is_active) == ("Checking", 1, False)
+    checking = in_phase("Checking", message="m")
+    found = decided(restore=checking)
+    assert (found.restore, found.is_active, found.needs_snapshot) == (checking, False, True)
+    job = next(each for each in found.manifests if each["kind"] == "Job")
+    assert job["metadata"]["name"] == "restore-check-1"
+    claims = [each.get("persistentVolumeClaim") for each in job["spec"]["template"]["spec"]["volumes"]]
+    assert {"claimName": "backups"} in claims
+    assert not any(claim and claim["claimName"].startswith("data-") for claim in claims)
+    assert decided(restore=checking, check=JobState("c")).manifests == ()
+    found = decided(restore=checking, check=JobState("c", is_failed=True))
+    assert found.restore is not None
+    assert (found.reason, found.restore.phase, found.is_active) == ("RestoreRefused", "Refused", False)
+    assert f"kubectl logs -n {KEY} job/restore-check-1 " in found.message
+
+
+@pytest.mark.parametrize("check", [None, READ, JobState("c", is_failed=True)])
+@pytest.mark.parametrize("requested", ["", "weekly", "unknown"])
+def test_a_request_is_taken_back_while_its_snapshot_is_read(requested: str, check: JobState | None) -> None:
+    found = decided(restore=in_phase("Checking"), requested=requested, backups=(NIGHTLY, WEEKLY), check=check)
+    assert not found.is_active
+    restored = (found.restore.backup, found.restore.phase) if found.restore else ("", "")
+    expected = {"": ("", ""), "weekly": ("weekly", "Checking"), "unknown": ("unknown", "Refused")}
+    assert restored == expected[requested]
+
+
 def test_deletions_are_held_before_anything_stops() -> None:
     message = "backup nightly waits for the end of the control plane's pods"
-    assert decided() == RestoreDecision(
+    assert decided(restore=in_phase("Checking"), check=READ) == RestoreDecision(
         "RestoreStopping",
         message,
         RestoreStatus("nightly", "Stopping", 1, "slot-1", message, TOKEN),
@@ -148,7 +181,9 @@ def test_the_same_backup_can_be_asked_for_again() -> None:
     assert (found.reason, found.restore) == ("NotRequested", RestoreStatus(count=1))
     found = decided(restore=RestoreStatus(count=1))
     assert found.restore is not None
-    assert (found.restore.count, found.hold_token) == (2, restore.token_of(CONTROL_PLANE, 2))
+    assert (found.restore.count, found.hold_token) == (2, "")
+    found = decided(restore=found.restore, check=READ)
+    assert found.hold_token == restore.token_of(CONTROL_PLANE, 2)
 
 
 def test_what_has_begun_is_completed_without_its_request() -> None:
@@ -190,9 +225,6 @@ def test_what_cannot_be_restored_stops_nothing(changes: dict[str, Any], message:
     assert decided(**changes) == RestoreDecision("RestoreRefused", message, refused, is_stopped=is_new)
 
 
-WEEKLY = BackupStatus("weekly", "2026-11-22T00:00:00Z", 5, 9, "slot-2", "Completed")
-
-
 @pytest.mark.parametrize("phase", ["Stopping", "Restoring", "Starting"])
 @pytest.mark.parametrize("requested", ["", "nightly", "weekly", "unknown"])
 @pytest.mark.parametrize("failed", [False, True])
@@ -226,7 +258,8 @@ def test_a_snapshot_that_cannot_be_read_stops_nothing(
     )
     is_readable = is_elsewhere != store_jobs.is_on_volume(location) and (is_elsewhere or has_snapshots)
     assert (found.reason, found.is_active) == (
-        ("RestoreStopping", True) if is_readable else ("RestoreRefused", False)
+        "RestoreChecking" if is_readable else "RestoreRefused",
+        False,
     )
 
 
@@ -239,7 +272,7 @@ def test_refused_request_stays_refused_until_it_changes() -> None:
         decided(restore=decided(restore=refused, requested="").restore),
     ):
         assert found.restore is not None
-        assert (found.restore.phase, found.restore.count) == ("Stopping", 2)
+        assert (found.restore.phase, found.restore.count) == ("Checking", 2)
 
 
 @pytest.mark.parametrize("restored", ["Completed", "Refused", ""])
@@ -299,6 +332,7 @@ class TenantWorld:
         self.volumes = {f"etcd-{n}": MemberVolume(f"old-{n}") for n in range(replicas)}
         self.content = {f"old-{n}": "old" for n in range(replicas)}
         self.jobs: dict[str, JobState] = {}
+        self.check: JobState | None = None
         self.made = 0
 
     def reconcile(self, reaches: int) -> RestoreDecision:
@@ -316,6 +350,7 @@ class TenantWorld:
                 is_available=self.is_running,
                 volumes=self.volumes,
                 jobs=self.jobs,
+                check=self.check,
             ),
             control_planes.INPUTS,
         )
@@ -344,7 +379,9 @@ class TenantWorld:
 
     def _remove(self, ref: Ref) -> None:
         member = ref.name.removeprefix("data-").removeprefix("restore-")
-        if ref.kind == "Job":
+        if member.startswith("check-"):
+            self.check = None
+        elif ref.kind == "Job":
             self.jobs.pop(member, None)
         else:
             assert not self.is_running
@@ -357,6 +394,9 @@ class TenantWorld:
             token = manifest["metadata"]["annotations"]["vcnode.io/restore-token"]
             self.volumes[member] = MemberVolume(f"new-{self.made}", token)
             self.content[f"new-{self.made}"] = ""
+        elif member.startswith("check-"):
+            assert self.is_running
+            self.check = READ
         elif manifest["kind"] == "Job":
             self.jobs.setdefault(member, JobState("uid", location="slot-1"))
 
