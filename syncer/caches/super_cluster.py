@@ -64,7 +64,7 @@ class SuperCaches:
     """`on_change` is called for each change, after it is in the caches.
 
     `on_applied` is called after each piece of a watch, in the step that decoded it: with the bytes of each
-    tenant's objects in it, by its key, and of all. A list is no tenant's doing.
+    tenant's objects in it, by its key, and of all. For a list it is not called: no tenant caused it.
     """
 
     def __init__(

@@ -48,8 +48,8 @@ class EndpointsSync(SameName):
             below = if_known(view.in_super("Service", *key))
             if below is not None and has_selector(below):
                 return NOTHING  # the super cluster's own controller has them, also if they were ours before
-            # The selector is on its way, or does not go down: until then no other takes from what is ours
-            # what has become another tenant's.
+            # The selector is on its way, or does not go down: until then no controller of the super cluster
+            # removes addresses that have become another tenant's.
         # A Service that lost its selector leaves Endpoints of the super cluster's controller behind.
         adopts = service is not None and found is not None
         plan = plan_down(

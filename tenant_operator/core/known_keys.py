@@ -33,15 +33,16 @@ def key_statuses(
 ) -> tuple[KeyStatus, ...]:
     """For the status: what it has, with what the Secrets have now, and the tokens of `requests` by what is to
     be rotated."""
-    known = _known(observed)
-    is_any = lost_namespace.is_given_up(observed, control_plane)
+    known, older = _known(observed), older_keys(observed, control_plane, requests)
     authorities = {spec.secret: spec.secret for spec in catalog.authorities(control_plane)}
     found: list[KeyStatus] = []
     for name, what in (KEY_SECRETS | authorities).items():
         live = observed.live("Secret", control_plane.key, name)
         before = known.get(name, KeyStatus(name))
-        request = requests.get(what, "")
-        after = before if live is None else _with(before, live.secret, request, is_any=is_any)
+        if live is None:
+            after = before
+        else:
+            after = _with(before, live.secret, requests.get(what, ""), is_older=name in older)
         if after != KeyStatus(name):
             found.append(after)
     return tuple(found)
@@ -59,12 +60,13 @@ def older_keys(
     if lost_namespace.is_given_up(observed, control_plane):
         return frozenset()
     known = _known(observed)
-    found = {
-        name: (known.get(name, KeyStatus(name)), live.secret, requests.get(what, ""))
+    return frozenset(
+        name
         for name, what in KEY_SECRETS.items()
         if (live := observed.live("Secret", control_plane.key, name)) is not None
-    }
-    return frozenset(name for name, each in found.items() if _is_older(*each))
+        and name in known
+        and _is_older(known[name], live.secret, requests.get(what, ""))
+    )
 
 
 def known_annotations(observed: Observed, control_plane: ControlPlane) -> Mapping[Ref, Mapping[str, str]]:
@@ -132,11 +134,11 @@ def _known(observed: Observed) -> Mapping[str, KeyStatus]:
     return {each.secret: each for each in observed.virtual_cluster.status.keys}
 
 
-def _with(before: KeyStatus, secret: SecretFacts, request: str, *, is_any: bool) -> KeyStatus:
+def _with(before: KeyStatus, secret: SecretFacts, request: str, *, is_older: bool) -> KeyStatus:
     notes = secret.annotations
     last = notes.get(keys.ROTATION_TOKEN, "")
-    if not _is_valid(secret) or (not is_any and _is_older(before, secret, request)):
-        # Edited: what was known before may restore it. A request may be one to replace it.
+    if is_older or not _is_valid(secret):
+        # Restored or edited: what was known before may mend it. A request may be one to replace it.
         return msgspec.structs.replace(before, tokens=_tokens(before.tokens, last))
     return msgspec.structs.replace(
         before,

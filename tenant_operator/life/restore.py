@@ -3,8 +3,8 @@
 
 The status has the phase, and each phase may be interrupted and begun again:
 
-- `Checking`: a Job reads the snapshot and restores it on trial, while the tenant serves. Of one that cannot
-  be read nothing begins: the store that there is would be lost for it. A new tenant has none.
+- `Checking`: a Job reads the snapshot and restores it on trial, while the tenant serves. If the Job fails,
+  the restore is refused, and the tenant keeps its store. A new tenant has no store and skips this phase.
 - `Stopping`: the control plane is scaled to nothing, so that no client writes. From before that on, vc-syncer
   holds deletions: the tenant will lack what was made since the backup, and the super cluster has the last
   copies that run. A person lets go of them by the token (`vcnode.io/release-held`). The keys of the backup

@@ -91,9 +91,9 @@ class PkiInputs(msgspec.Struct, frozen=True):
     values of `vcnode.io/revoke-<what>`, likewise. `held_s`: how long is valid what a key signed for those who
     cannot be asked. What is not `rotatable` is made, and begins no rotation. `spent` are tokens of requests,
     by the name of the Secret that was there. `older` are names of Secrets that lack the key which was in use
-    last. `keys_copy` is the name of one that has a copy of the keys of
-    encryption. `has_run`: the control plane did, whatever is left of it; what is lost is made anew if it
-    `is_empty_allowed`: a person has given up what was there.
+    last. `keys_copy` is the name of one that has a copy of the keys of encryption. `has_run`: the control
+    plane did, whatever is left of it; what is lost is made anew if it `is_empty_allowed`: a person has given
+    up what was there.
     """
 
     namespace: str

@@ -13,7 +13,6 @@ import json
 import os
 import signal
 import ssl
-import subprocess
 import sys
 import threading
 import time
@@ -26,13 +25,12 @@ from typing import Any
 import yaml
 
 from devkit.pki import Leaf
+from tests.k8s.operator import client_process
 from tests.k8s.ring.kubectl import Kubectl
-from tests.k8s.ring.processes import RingError
 
 _PATH = "/api/v1/namespaces/default/configmaps"
 _PAUSE_S = 0.02
 _TIMEOUT_S = 30.0
-_ENDED_S = 60.0
 
 
 @dataclass(slots=True)
@@ -63,24 +61,11 @@ def asked(kubectl: Kubectl) -> Iterator[Asked]:
     Raises:
         RingError: it did not start.
     """
-    found = Asked()
-    process = subprocess.Popen(
-        [*kubectl.network.enter, sys.executable, "-m", "tests.bench.asking", str(kubectl.kubeconfig)],
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert process.stdout is not None
-        if not process.stdout.readline():
-            raise RingError(f"tests.bench.asking ended with {process.wait(_ENDED_S)}")
-        yield found
-        process.send_signal(signal.SIGTERM)
-        for name, values in json.loads(process.communicate(timeout=_ENDED_S)[0]).items():
-            setattr(found, name, values)
-    finally:
-        if process.poll() is None:
-            process.kill()
-            process.communicate(timeout=_ENDED_S)
+    times = Asked()
+    argv = [*kubectl.network.enter, sys.executable, "-m", "tests.bench.asking", str(kubectl.kubeconfig)]
+    with client_process.running("tests.bench.asking", argv) as found:
+        yield times
+    times.add(Asked(**found))
 
 
 def _server(kubeconfig: dict[str, Any]) -> tuple[str, int, ssl.SSLContext]:

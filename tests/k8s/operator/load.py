@@ -3,17 +3,12 @@
 
 from __future__ import annotations
 
-import json
-import signal
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from tests.k8s.operator import client_process
 from tests.k8s.ring.kubectl import Kubectl
-from tests.k8s.ring.processes import RingError
-
-_ENDED_S = 60.0
 
 
 @dataclass(slots=True)
@@ -49,29 +44,15 @@ def running(
     It is who `kubectl` is. `namespace` has an account `default`. Raises `RingError` when it cannot start.
     """
     report = LoadReport()
-    process = subprocess.Popen(
-        [
-            *kubectl.network.enter,
-            binary,
-            f"--kubeconfig={kubectl.kubeconfig}",
-            f"--namespace={namespace}",
-            f"--workers={workers}",
-        ],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert process.stdout is not None
-        if not process.stdout.readline():
-            raise RingError(f"client-load: {process.communicate(timeout=_ENDED_S)[1]}")
+    argv = [
+        *kubectl.network.enter,
+        binary,
+        f"--kubeconfig={kubectl.kubeconfig}",
+        f"--namespace={namespace}",
+        f"--workers={workers}",
+    ]
+    with client_process.running("client-load", argv) as found:
         yield report
-        process.send_signal(signal.SIGTERM)
-        found = json.loads(process.communicate(timeout=_ENDED_S)[0])
-        report.requests, report.failed = found["requests"], found["failed"]
-        report.slowest_ms, report.failures = found["slowestMs"], found["failures"]
-        report.tokens, report.watches = found["tokens"], found["watches"]
-    finally:
-        if process.poll() is None:
-            process.kill()
-            process.communicate(timeout=_ENDED_S)
+    report.requests, report.failed = found["requests"], found["failed"]
+    report.slowest_ms, report.failures = found["slowestMs"], found["failures"]
+    report.tokens, report.watches = found["tokens"], found["watches"]

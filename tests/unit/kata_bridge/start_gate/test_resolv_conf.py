@@ -285,43 +285,39 @@ def killed_at(
     return False
 
 
+ACTS: dict[str, Callable[[ResolvConfs], object]] = {
+    "add": lambda confs: confs.add_sandbox("s", "u", BLUE),
+    "set": lambda confs: confs.set_resolver("u", SubmittedResolver(OTHER)),
+    "allow": lambda confs: confs.record_allowed("s", "c"),
+    "remove": lambda confs: confs.remove_sandbox("s"),
+}
+
+
 @pytest.mark.parametrize("is_after", [False, True])
-@pytest.mark.parametrize("act", ["add", "set", "allow", "remove"])
+@pytest.mark.parametrize("act", ACTS)
 def test_a_kill_at_any_change_leaves_no_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, act: str, *, is_after: bool
 ) -> None:
-    was_killed, step = True, 0
-    while was_killed:
-        directory = tmp_path / str(step)
+    def killed(directory: Path, step: int) -> bool:
         confs = ResolvConfs(directory)
         confs.set_resolver("u", SubmittedResolver(TEXT))
         if act != "add":
             confs.add_sandbox("s", "u", BLUE)
-        acts: dict[str, Callable[[], object]] = {
-            "add": lambda confs=confs: confs.add_sandbox("s", "u", BLUE),  # type: ignore[misc]
-            "set": lambda confs=confs: confs.set_resolver("u", SubmittedResolver(OTHER)),  # type: ignore[misc]
-            "allow": lambda confs=confs: confs.record_allowed("s", "c"),  # type: ignore[misc]
-            "remove": lambda confs=confs: confs.remove_sandbox("s"),  # type: ignore[misc]
-        }
-        was_killed = killed_at(step, monkeypatch, acts[act], is_after=is_after)
+        return killed_at(step, monkeypatch, lambda: ACTS[act](confs), is_after=is_after)
+
+    was_killed, step = True, 0
+    while was_killed:
         # One that lives goes on.
-        living = ResolvConfs(directory)
-        living.retain({"s"})
-        living.set_resolver("u", SubmittedResolver(OTHER))
-        living.add_sandbox("s", "u", BLUE)
-        assert living.prepare("s", "u", BLUE).read_text() == OTHER
-        # Once more to the same step, and the sandbox is gone when kata-bridge starts again.
+        directory = tmp_path / f"lives-{step}"
+        was_killed = killed(directory, step)
         confs = ResolvConfs(directory)
-        if act == "add":
-            confs.remove_sandbox("s")
-            confs.set_resolver("u", SubmittedResolver(TEXT))
-        acts = {
-            "add": lambda confs=confs: confs.add_sandbox("s", "u", BLUE),  # type: ignore[misc]
-            "set": lambda confs=confs: confs.set_resolver("u", SubmittedResolver(TEXT)),  # type: ignore[misc]
-            "allow": lambda confs=confs: confs.record_allowed("s", "d"),  # type: ignore[misc]
-            "remove": lambda confs=confs: confs.remove_sandbox("s"),  # type: ignore[misc]
-        }
-        killed_at(step, monkeypatch, acts[act], is_after=is_after)
+        confs.retain({"s"})
+        confs.set_resolver("u", SubmittedResolver(OTHER))
+        confs.add_sandbox("s", "u", BLUE)
+        assert confs.prepare("s", "u", BLUE).read_text() == OTHER
+        # And one that is gone when kata-bridge starts again.
+        directory = tmp_path / f"gone-{step}"
+        killed(directory, step)
         ResolvConfs(directory).retain(())
         assert list(directory.iterdir()) == []
         step += 1

@@ -56,6 +56,14 @@ def replicas(world: FakeWorld) -> list[int]:
     return [value["spec"]["replicas"] for ref, value in world.objects.items() if ref.kind in kinds]
 
 
+def once(world: FakeWorld) -> None:
+    """One plan with all its steps, while no Job ends and no pod starts."""
+    plan = world.plan()
+    for step in plan.steps:
+        world.carry_out(step)
+    world.finish(plan)
+
+
 def check_restored(world: FakeWorld) -> None:
     restore = world.cluster["status"]["restore"]
     assert (restore["phase"], restore["backup"], restore["count"]) == ("Completed", "nightly", 1)
@@ -215,10 +223,7 @@ def test_most_steps_of_a_restore_are_held() -> None:
     """All behind those that read the snapshot, while nothing is stopped."""
     world = asked()
     for _ in range(4):
-        plan = world.plan()
-        for step in plan.steps:
-            world.carry_out(step)
-        world.finish(plan)
+        once(world)
         restore = world.cluster["status"]["restore"]
         if restore["phase"] != "Checking":
             break
@@ -232,10 +237,7 @@ def test_most_steps_of_a_restore_are_held() -> None:
 def test_a_snapshot_that_cannot_be_read_costs_nothing() -> None:
     world = asked()
     for _ in range(4):
-        plan = world.plan()
-        for step in plan.steps:
-            world.carry_out(step)
-        world.finish(plan)
+        once(world)
         for ref, job in world.objects.items():
             if ref.name == "restore-check-1":
                 job["status"] = {"conditions": [{"type": "Failed", "status": "True"}]}
